@@ -196,15 +196,15 @@ EXPORTS = (
     (
         "names: both people look alike",
         ASKING,
-        "        if is_alike(asker.name, self.actor.name):\n",
+        "        if is_alike(asker, self.actor.name):\n",
         "        if False:\n",
         TWO,
     ),
     (
         "names: analyst and approver look alike",
         DECISION,
-        '            if is_alike(approval["by"], analyst) and not policy.solo:\n',
-        "            if False:\n",
+        '    if is_alike(approval["by"], analyst) and not policy.solo:\n',
+        "    if False:\n",
         TWO,
     ),
 )

@@ -3,6 +3,8 @@
 POWER_TESTS = "tests/accountant/test_powers.py"
 CHARGE_TESTS = "tests/accountant/transactions/test_charges.py"
 COST_TESTS = "tests/accountant/test_bounded_costs.py"
+FAIR_TESTS = "tests/accountant/core/ledger/test_fair_use.py"
+RELEASES = "migrations/versions/0128_fair_use.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
 POWERS = (
@@ -327,5 +329,33 @@ POWERS = (
         "OR process = 'relay' AND n.state = 'stopped' AND is_left(was.job_id)",
         "OR process = 'relay' AND n.state = 'stopped'",
         CHARGE_TESTS,
+    ),
+    (
+        "powers: the relay reserves what waits for something else",
+        RELEASES,
+        "THEN job.state = 'awaiting_release'",
+        "THEN true",
+        POWER_TESTS,
+    ),
+    (
+        "powers: the relay changes what a job that waits is priced by",
+        RELEASES,
+        "IF calling_process() IN ('checks','relay') AND NOT (",
+        "IF calling_process() IN ('checks') AND NOT (",
+        POWER_TESTS,
+    ),
+    (
+        "fair use: shares of others are not kept for them",
+        "accountant/core/ledger/fair_use.py",
+        " - sum(shares.values())",
+        " - sharing.share(holder, month)",
+        FAIR_TESTS,
+    ),
+    (
+        "fair use: the oldest request goes first",
+        "accountant/core/ledger/fair_use.py",
+        "key=lambda each: shared.dominant_share(each.holder, each.asked)",
+        "key=lambda _: 0",
+        FAIR_TESTS,
     ),
 )

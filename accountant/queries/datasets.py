@@ -25,7 +25,7 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.caps import ANALYST, NO_USAGE, limits
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, RELEASE, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.price import Terms
@@ -108,7 +108,8 @@ def labels(engine: Engine, name: str) -> list[str]:
 
 def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
     """Return the room under the policy's caps: an analyst sees their own and their projects'."""
-    set_by = limits(Policy.model_validate(row.policy))
+    policy = Policy.model_validate(row.policy)
+    set_by = limits(policy)
     if not set_by:
         return []
     table, users = tables.usage, tables.users
@@ -123,16 +124,26 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
     }
     if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
         used.setdefault((ANALYST, str(viewer.id)), 0)
+    caps = [
+        (kind, names.get(holder, holder) if kind == ANALYST else holder, amount)
+        for (kind, holder), amount in used.items()
+        if kind in set_by and (seen_by(viewer, row).roles & OVERSEERS or holder in holders)
+    ]
+    shared = cap_usage.shared(connection, row.id, policy, datetime.now(UTC))
+    if shared is not None:
+        own = holders if policy.share_by_project else {viewer.name}
+        seen = {*shared.sharing.weights, *own} if seen_by(viewer, row).roles & OVERSEERS else own
+        sharers = sorted(seen - {str(viewer.id)})
+        caps += [(RELEASE, name, set_by[RELEASE] - shared.room(name)) for name in sharers]
     return [
         Cap(
             kind=kind,
-            name=names.get(holder, holder) if kind == ANALYST else holder,
+            name=name,
             limit=to_decimal(set_by[kind], EPSILON_UNITS),
             used=to_decimal(amount, EPSILON_UNITS),
             left=to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
         )
-        for (kind, holder), amount in used.items()
-        if kind in set_by and (seen_by(viewer, row).roles & OVERSEERS or holder in holders)
+        for kind, name, amount in caps
     ]
 
 

@@ -95,10 +95,10 @@ class Statement(Answer):
 
 class Cap(Answer):
     """The room of a person, a project or a level of charges under a cap of the policy, in sums of
-    stand-alone ε.
+    stand-alone ε. Of a `release`, `left` is what is free now.
     """
 
-    kind: Literal["analyst", "project", "stated", "signed"]
+    kind: Literal["analyst", "project", "stated", "signed", "release"]
     name: str
     limit: Decimal
     used: Decimal

@@ -700,6 +700,14 @@ def test_a_stolen_relay_reserves_a_waiting_job_at_no_other_price(roles, waiting)
         _half(connection, {"bench": bench, "unseen": job})
 
 
+def test_a_stolen_relay_reserves_no_job_that_waits_for_another_thing(roles, ground):
+    with stolen(roles, ground, "relay") as connection:
+        job = connection.execute(select(tables.jobs).filter_by(id=ground["unseen"])).one()
+        locked = LockedAccount(connection, ground["bench"].dataset)
+        with pytest.raises(DBAPIError, match="does not post RESERVE"):
+            locked.append(EntryKind.RESERVE, ground["bench"].analyst.name, job.id, job.to_reserve)
+
+
 def test_the_relay_admits_a_released_job_with_its_own_rights(roles, waiting):
     bench, job = waiting
     assert releases.admit(roles["relay"]) == 0

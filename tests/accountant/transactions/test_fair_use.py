@@ -11,6 +11,7 @@ from accountant import settings as settings_module
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger import fair_use
 from accountant.core.ledger.policy import Policy
+from accountant.identities import passkeys
 from accountant.queries import datasets, integrity, quotes
 from accountant.queries import jobs as job_queries
 from accountant.settings import Settings
@@ -22,6 +23,7 @@ from accountant.transactions import (
     settlement,
     submission,
 )
+from tests.passkeys import Passkey
 from tests.support import Bench, person, yes
 
 
@@ -286,6 +288,50 @@ def test_an_approval_does_not_outlast_its_approver(shared_bench, months_pass):
     found = job_queries.job(bench.engine, job_id, bench.analyst)
     assert found["state"] == "awaiting_approval"
     assert "no steward any more" in found["decision_reason"]
+
+
+def passkey(bench: Bench) -> dict[str, object]:
+    """The policy fields by which the steward signs approvals with a passkey."""
+    key = Passkey(bench.steward.name)
+    passkeys.add(bench.engine, bench.steward, "x", key.signer.key.encode(), b"", key.signer, 0)
+    return {"signed": ("approve", "policy"), "signers": (str(key.signer),)}
+
+
+def test_an_approval_that_must_be_signed_is_given_after_the_release(shared_bench):
+    bench = shared_bench
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0", **passkey(bench))
+    job_id = submit(bench, bench.analyst)
+    with pytest.raises(Conflict, match="not kept until then"):
+        yes(bench.engine, job_id, bench.steward, "worth it")
+    assert state(bench, job_id) == "awaiting_approval"
+
+
+def test_an_approval_that_is_kept_falls_where_it_must_be_signed(shared_bench, months_pass):
+    bench = shared_bench
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0")
+    job_id = submit(bench, bench.analyst)
+    yes(bench.engine, job_id, bench.steward, "worth it")
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0", **passkey(bench))
+    months_pass()
+    assert admit(bench) == 1
+    found = job(bench, job_id)
+    assert found["state"] == "awaiting_approval"
+    assert "approvals are signed" in found["decision_reason"]
+
+
+def test_what_a_waiting_job_says_is_true_when_it_is_read(shared_bench, months_pass):
+    bench = shared_bench
+    other, one = person(bench.engine, "analyst"), alone(bench)
+    share(bench, 3.3 * one, 3)
+    assert state(bench, submit(bench, bench.analyst)) == "queued"
+    job_id = submit(bench, bench.analyst)
+    this = fair_use.month_of(datetime.now(UTC))
+    assert fair_use.first_day(this + 1) in job(bench, job_id)["decision_reason"]
+    months_pass()
+    assert state(bench, submit(bench, other)) == "queued"  # before the relay looked
+    assert fair_use.first_day(this + 2) in job(bench, job_id)["decision_reason"]
+    months_pass()
+    assert "decided now" in job(bench, job_id)["decision_reason"]
 
 
 def test_a_price_that_changed_while_it_waited_goes_to_a_steward(shared_bench, months_pass):

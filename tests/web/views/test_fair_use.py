@@ -73,3 +73,32 @@ def test_a_quote_says_that_it_would_wait(site):
     on = site.api("analyst").post(f"{site.dataset}/quote", question).json["dataset"]
     assert on["decision"] == "Waits"
     assert first_day(next_month()) in on["waits"]
+
+
+def test_a_dataset_says_what_is_free_now_to_each_of_its_own(site):
+    """Stewards see each holder of a share, an analyst only what is theirs."""
+    names = [site.bench.analyst.name, site.actor("analyst-2").name]
+    shares = "\n".join(f"{name} 1" for name in names)
+    now = next_month() - 1
+    month = {"policy.release_start": f"{now // 12}-{now % 12 + 1:02}"}
+    assert share(site, **month, **{"policy.shares": shares}) == 303
+    free = {
+        role: {
+            cap["name"]: cap["left"]
+            for cap in site.api(role).get(site.dataset).json["caps"]
+            if cap["kind"] == "release"
+        }
+        for role in ("analyst", "steward")
+    }
+    assert free["analyst"] == {names[0]: "6"}
+    assert {name: free["steward"][name] for name in names} == dict.fromkeys(names, "6")
+    page = html.unescape(site.pages("analyst").get(site.dataset).text)
+    assert f"released for {names[0]}" in page
+    assert names[1] not in page
+
+
+def test_where_projects_have_shares_the_form_asks_for_one(site):
+    assert share(site, **{"policy.share_by_project": "1", "policy.shares": "pilot 1"}) == 303
+    page = site.pages("analyst").get(f"{site.dataset}/submit").text
+    assert page.count('name="project"') == 1
+    assert "A public name. Caps count by it." in page

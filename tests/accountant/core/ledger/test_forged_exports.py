@@ -11,6 +11,7 @@ import pytest
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.policy import SHARING
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.verifier import check_not_negative
 from accountant.core.privacy.events import FREE, Event, to_json
@@ -243,6 +244,18 @@ def test_there_are_thirty():
 def test_the_honest_export_stands():
     found = verify_lines(export(honest().lines))
     assert (found.entries, found.live, found.unproved) == (24, 2, ())
+
+
+def test_a_policy_from_before_there_were_shares_stands_and_states_all_or_none():
+    ledger = honest()
+    policies = [each.body["policy"] for each in ledger.lines if each.kind == "POLICY"]
+    for policy in policies:
+        for name in SHARING:
+            del policy[name]
+    assert verify_lines(export(ledger.lines)).entries == 24
+    policies[-1]["shares"] = []
+    with pytest.raises(VerificationFailed, match="its policy lacks 'release_months'"):
+        verify_lines(export(ledger.lines))
 
 
 @pytest.mark.parametrize("name", FORGERIES)
