@@ -363,4 +363,11 @@ OUTSIDE = (
         '        with self._mutex, self._asking("written"):\n            return\n',
         OBJECTS_TESTS,
     ),
+    (
+        "objects: a forked process uses its parent's connections",
+        OBJECTS,
+        "        if self._opened is None or self._opened[0] != os.getpid():\n",
+        "        if self._opened is None:\n",
+        "tests/accountant/ledger_log/test_log.py",
+    ),
 )

@@ -1,5 +1,6 @@
 """The log wherever it lies: what one process writes, all read, in one order."""
 
+import os
 import subprocess
 import sys
 import uuid
@@ -11,11 +12,13 @@ import pytest
 from accountant.core.errors import LedgerBehind, LogUnusable
 from accountant.ledger_log import lines
 from accountant.ledger_log.files import FolderLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.lines import Head
 from accountant.ledger_log.log import Gap, LedgerLog
 from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.objects import ObjectLog
 from accountant.ledger_log.publication import entries_from
+from accountant.settings import Settings
 from tests.accountant.ledger_log.test_files import chain, write
 from tests.object_stores import s3
 
@@ -112,6 +115,23 @@ def test_processes_that_write_at_once_leave_one_log(log):
     assert log.head("shared") == Head(60, chain(60, of="shared")[-1].hash)
 
 
+def fork(place: str) -> None:
+    """Write an entry, and another one in a forked process."""
+    log = opened(place)
+    log.append([("a", chain(1))])
+    child = os.fork()
+    if not child:
+        os._exit(log.append([("a", chain(2)[1:])]) != [None])
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def test_a_forked_process_writes_too(log):
+    command = f"import sys; from {fork.__module__} import fork; fork(sys.argv[1])"
+    forked = [sys.executable, "-c", command, log.place]
+    assert subprocess.run(forked, cwd=ROOT, check=False).returncode == 0
+    assert log.head("a").seq == 2
+
+
 def test_an_append_copies_no_heads_of_other_datasets(log, monkeypatch):
     """Its time does not grow with the number of datasets."""
     write(log, "a", chain(1))
@@ -155,3 +175,12 @@ def test_a_place_is_empty_until_a_log_begins_there(log):
         elsewhere.append([("a", chain(1))])
     elsewhere.require_writable()
     assert elsewhere.is_empty()
+
+
+def test_the_setting_names_a_folder_or_an_address(tmp_path, monkeypatch):
+    for place, home in (("s3://bucket/log", ObjectLog), (str(tmp_path / "log"), FolderLog)):
+        monkeypatch.setenv("EXCHEQUER_LEDGER_LOG", place)
+        named = Settings(home=tmp_path).ledger_log
+        assert named is not None
+        made = log_at(named)
+        assert (type(made), made.place) == (home, place)
