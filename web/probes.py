@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: What is not known after this is said to be so.
 SECONDS = 0.8
+#: A process that starts loads libraries for its first look: its probes are opened after that.
+FIRST_SECONDS = 5.0
 #: The signer looks for requests ten times a second: one that waits for longer tells of its silence.
 SIGNER_SECONDS = 5.0
 
@@ -67,13 +69,13 @@ class Probes:
         """Return 200: whoever can answer lives."""
         return {"status": "ok"}, 200
 
-    def ready(self) -> tuple[dict[str, Any], int]:
+    def ready(self, deadline: float | None = None) -> tuple[dict[str, Any], int]:
         """Return 200 where requests can be served, else 503 and why.
 
         A signer that is silent takes no pages away: exports say so themselves. Nor does
         maintenance, under which admissions answer 503.
         """
-        deadline = time.monotonic() + SECONDS
+        deadline = deadline or time.monotonic() + SECONDS
         looks = {name: look.begin() for name, look in self._needed.items()}
         signer, closed = self._signer.begin(), self._closed.begin()
         for name, look in looks.items():
@@ -88,10 +90,11 @@ class Probes:
 
     def health(self) -> tuple[dict[str, Any], int]:
         """Return as `ready`, and what people should look at."""
-        answer, status = self.ready()
+        deadline, looks = time.monotonic() + SECONDS, self._health.begin()
+        answer, status = self.ready(deadline)
         if status != 200:
             return answer, status
-        seen = self._health.begin().result(time.monotonic() + SECONDS)
+        seen = looks.result(deadline)
         return answer | ({"health": "unknown now"} if seen is None else seen), 200
 
     def _maintenance(self) -> str | None:
@@ -180,6 +183,7 @@ def listen(app: Flask) -> None:
     address = app.extensions["exchequer"]["settings"].probe_address
     if address is None:
         return
+    app.extensions["exchequer"]["probes"].ready(time.monotonic() + FIRST_SECONDS)
     host, _, port = address.rpartition(":")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,11 +3,12 @@
     python -m tests.faults.drill --minutes 20
 
 Two web nodes, two relays and two workers, with PgBouncer before the database and results in S3. The
-database freezes and crashes, the pooler and the store go away, the broker is flushed, workers are
-killed and drained, the log's lock is held and its disk filled, every process is rolled, a key is
-rotated, maintenance is switched on and off. Each second each web node says by `/readyz` whether it
-serves, and is asked to serve. At the end nothing is lost, nothing was charged twice, and nothing
-that waits is charged.
+database freezes, crashes and fails over to a standby, the pooler and the store go away, the broker
+is flushed, workers are killed and drained, the log's lock is held, the disks of log, database and
+workers are filled, every process is rolled, a key is rotated, maintenance is switched on and off.
+Each second each web node says by `/readyz` whether it serves, and is asked to serve. At the end
+nothing is lost, nothing was charged twice, and nothing that waits is charged. An act that raises is
+told, and the books are judged all the same.
 """
 
 import argparse
@@ -18,18 +19,16 @@ import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import fsspec
-import httpx2
 import psutil
+import psycopg
 from sqlalchemy import text
 
 from accountant.identities.actor import Actor
@@ -37,85 +36,20 @@ from accountant.transactions import maintenance
 from tests import object_stores
 from tests.faults import harness
 from tests.faults.harness import Harness
+from tests.faults.looks import PROBE_SECONDS, Watch, untrue
 from tests.faults.parts import PARTS
 from tests.poolers import Pooler, pooled
+from web.stack import postgres
+from web.stack.addresses import prepare
+from web.stack.bundled_binaries import reach
 
 #: Seconds that something is frozen, full, held or closed in a short drill, and at most.
 SHORT, LONG = 8.0, 60.0
-#: A state that lasts for less may be told a moment late.
-LATE_SECONDS = 3.0
-DISK_MIB, CONNECTIONS = 96, 20
+#: Of the disks that are filled: the log's, the workers' for what they write, the database's.
+DISKS_MIB = {"ledger-log": 96, "work": 256, "stack": 2500}
+CONNECTIONS = 20
 LEASE_SECONDS, QUIET_SECONDS = 10.0, 300.0
 ALLOWANCE = "1000"
-
-
-@dataclass
-class Look:
-    """What a web node said of itself at a second, and whether it served then."""
-
-    at: float
-    ready: int  # the status of /readyz; 0: no answer
-    served: int  # of a request that writes; 0: no answer
-    seconds: float  # until /readyz was answered
-
-
-@dataclass
-class Watch:
-    """A thread that looks at one web node each second."""
-
-    probe: str
-    url: str
-    token: str
-    dataset: str
-    looks: list[Look] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        while not self.stop.wait(1.0):
-            began = time.monotonic()
-            ready = self._status("GET", f"{self.probe}/readyz", timeout=2.0)
-            seconds = time.monotonic() - began
-            body = {
-                "dataset": self.dataset,
-                "mechanism": "noisy-count",
-                "parameters": {"epsilon": 0.001},
-                "purpose": "a drill",
-            }
-            headers = {"Authorization": f"Bearer {self.token}"}
-            served = self._status(
-                "POST", f"{self.url}/api/v1/jobs", json=body, headers=headers, timeout=4.0
-            )
-            self.looks.append(Look(began, ready, served, seconds))
-
-    @staticmethod
-    def _status(method: str, url: str, **values: Any) -> int:
-        try:
-            return httpx2.request(method, url, trust_env=False, **values).status_code
-        except httpx2.HTTPError:
-            return 0
-
-    def untrue(self, closed: "Windows", away: "Windows") -> list[str]:
-        """Return seconds at which readiness was not what requests met, and went on so.
-
-        Under maintenance (`closed`) a node is ready, for reads; while results are `away` it is not,
-        although it admits.
-        """
-        wrong = []
-        for before, look, after in zip(self.looks, self.looks[1:], self.looks[2:], strict=False):
-            if any(begin - 1 <= look.at <= end + LATE_SECONDS for begin, end in closed):
-                continue
-            said, did = look.ready == 200, 0 < look.served < 500
-            if any(begin - 1 <= look.at <= end + LATE_SECONDS for begin, end in away):
-                if said and any(begin + LATE_SECONDS < look.at < end - 1 for begin, end in away):
-                    wrong.append(f"results away: {look}")
-                continue
-            around = {before.ready == 200, after.ready == 200}
-            if said != did and did not in around and after.at - before.at < 4 * LATE_SECONDS:
-                wrong.append(f"{look}")
-        return wrong
-
-
-Windows = list[tuple[float, float]]
 
 
 class Drill(Harness):
@@ -125,9 +59,11 @@ class Drill(Harness):
         super().__init__(seed)
         self.minutes, self.clients = minutes, clients
         self.lasts = min(LONG, max(SHORT, minutes * 2))
-        self.closed: Windows = []
-        self.away: Windows = []
+        self.closed: list[tuple[float, float]] = []
+        self.away: list[tuple[float, float]] = []
+        self.full: list[tuple[float, float]] = []
         self.done: list[str] = []
+        self.raised: list[str] = []
         self.stack = ExitStack()
 
     def __enter__(self) -> "Drill":
@@ -139,13 +75,25 @@ class Drill(Harness):
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self.stack.close()
-        subprocess.run(["umount", "--lazy", self.log], check=False)
+
+    def _disks(self) -> None:
+        """Make disks of a file each. The standby's server may pass to the first one's socket."""
+        self.home.chmod(0o711)
+        for name, size in DISKS_MIB.items():
+            disk, image = self.home / name, self.home / f"{name}.img"
+            disk.mkdir()
+            with image.open("wb") as file:
+                file.truncate(size * 2**20)
+            subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+            subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+            self.stack.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=False)
+            self.stack.callback(image.unlink)
+            (disk / "lost+found").rmdir()
+        (self.home / "stack").chmod(0o711)
 
     def _environment(self) -> None:
         super()._environment()
-        self.log.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", str(self.log)]
-        subprocess.run(command, check=True)
+        os.environ["TMPDIR"] = str(self.home / "work")
         (self.home / "pool").mkdir()
         behind = pooled(self.servers.database_url, self.home / "pool", CONNECTIONS)
         self.pooler: Pooler = self.stack.enter_context(behind)
@@ -170,7 +118,10 @@ class Drill(Harness):
             "database crashed": self._crash,
             "worker drained": lambda: self._end("worker-1"),
             "log's lock held": self._hold_lock,
-            "log's disk full": self._fill,
+            "log's disk full": lambda: self._fill("ledger-log"),
+            "database failed over": self._fail_over,
+            "workers' disk full": lambda: self._fill("work"),
+            "database's disk full": lambda: self._fill("stack"),
             "pooler killed": self._kill_pooler,
             "store of results frozen": self._freeze_store,
             "processes rolled": self._roll,
@@ -234,34 +185,71 @@ class Drill(Harness):
     def _crash(self) -> None:
         """As at a failover: every connection ends, and a server comes back after its recovery."""
         self.servers.children["postgres"].stop(((signal.SIGQUIT, 20.0),))
-        time.sleep(self.lasts / 2)
-        self.servers.start("postgres")
+        time.sleep(self.lasts / 2)  # `_put_right` starts it
 
-    def _fill(self) -> None:
-        ballast = self.log / "ballast"
-        with ballast.open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(b"\0" * 2**16)
+    def _fail_over(self) -> None:
+        """A standby that had confirmed each commit takes over; the first server is lost."""
+        old, home = self.home / "stack" / "postgres", self.home / "stack" / "standby"
+        shutil.rmtree(home, ignore_errors=True)
+        prepare(home)
+        binaries = reach(None).binaries
+        command = [str(binaries / "pg_basebackup"), "-h", str(old), "-U", "postgres", "-c", "fast"]
+        subprocess.run([*command, "-R", "-D", str(home / "postgres")], check=True, timeout=120)
+        owner = old.stat()
+        for path in (home / "postgres", *(home / "postgres").rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        (home / "postgres" / ".s.PGSQL.5432.lock").unlink()  # the first one's
+        home.chmod(0o711)
+        standby = postgres.start(home, signal.SIGINT)
+        streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+        in_step = f"{streams} AND sync_state = 'sync'"
+        with psycopg.connect(host=str(old), user="postgres", autocommit=True) as first:
+            self._until(lambda: first.execute(streams).fetchone() == (1,), 60, "no standby")
+            first.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            first.execute("SELECT pg_reload_conf()")
+            self._until(lambda: first.execute(in_step).fetchone() == (1,), 60, "no step")
         self._lasting()
-        ballast.unlink()
+        self.servers.children["postgres"].stop(((signal.SIGKILL, 20.0),))
+        with psycopg.connect(host=str(home / "postgres"), user="postgres") as second:
+            assert second.execute("SELECT pg_promote(true, 60)").fetchone() == (True,)
+        old.rename(home / "lost")
+        (home / "postgres").rename(old)  # it knows its folder as the one in which it runs
+        self.servers.children["postgres"] = standby
+
+    def _fill(self, disk: str) -> None:
+        ballast, began = self.home / disk / "ballast", time.monotonic()
+        try:
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(b"\0" * 2**16)
+            self._lasting()
+        finally:
+            ballast.unlink()
+            self.full.append((began, time.monotonic()))
 
     def _kill_pooler(self) -> None:
         self.pooler.kill()
-        self._lasting()
-        self.pooler.start()
+        try:
+            self._lasting()
+        finally:
+            self.pooler.start()
 
     def _freeze_store(self) -> None:
         began = time.monotonic()
-        with object_stores.frozen():
-            self._lasting()
-        self.away.append((began, time.monotonic()))
+        try:
+            with object_stores.frozen():
+                self._lasting()
+        finally:
+            self.away.append((began, time.monotonic()))
 
     def _maintain(self) -> None:
         began = time.monotonic()
-        maintenance.switch(self.engine, self.admin, True, "a drill")
-        self._lasting()
-        maintenance.switch(self.engine, self.admin, False, "done")
-        self.closed.append((began, time.monotonic()))
+        try:
+            maintenance.switch(self.engine, self.admin, True, "a drill")
+            self._lasting()
+        finally:
+            maintenance.switch(self.engine, self.admin, False, "done")
+            self.closed.append((began, time.monotonic()))
 
     def _kill_relays(self) -> None:
         for name in ("relay-1", "relay-2"):
@@ -269,45 +257,65 @@ class Drill(Harness):
 
     # --- the whole of it ------------------------------------------------------------------------
 
+    def _attempt(self, name: str, step: Callable[[], object]) -> None:
+        """Take a step; what it raises is told at the end."""
+        try:
+            step()
+        except Exception as error:
+            self.raised.append(f"{name}: {type(error).__name__}: {error}"[:500])
+            self.say(f"       {self.raised[-1]}")
+
+    def _put_right(self) -> None:
+        """Start servers and processes that ended."""
+        for name, child in self.servers.children.items():
+            if not child.alive():
+                self.servers.start(name)
+        self._tend()
+
+    def _rest(self) -> None:
+        self._attempt("servers at the end", self._put_right)
+        self._attempt("coming to rest", super()._rest)
+
     def drill(self) -> dict[str, Any]:
         """Run all acts in turn until the time is over, come to rest, count."""
         began = time.monotonic()
         ends = began + 60 * self.minutes
         watches = [
-            Watch(
+            Watch.of(
                 f"http://127.0.0.1:{self.ports[number + 2]}",
                 self.desk.urls[number],
                 self._token(self._person("analyst")),
                 self.desk.datasets[number],
+                self.folder / f"looks-{number}",
             )
             for number in range(2)
         ]
         for watch in watches:
-            threading.Thread(target=watch.run, daemon=True).start()
+            self.stack.callback(watch.process.kill)
         self.desk.start()
         acts = self.acts()
-        pause = max(1.0, (60 * self.minutes - 9 * self.lasts) / len(acts) / 2)
+        pause = max(1.0, (60 * self.minutes - 12 * self.lasts) / len(acts) / 2)
         while not self.done or time.monotonic() < ends:
             for name, act in acts.items():
                 if time.monotonic() > ends and len(self.done) >= len(acts):
                     break
                 self.say(f"{time.monotonic() - began:5.0f} s  {name}")
-                act()
+                self._attempt(name, act)
                 self.done.append(name)
+                self._attempt(f"after {name}", self._put_right)
                 quiet = time.monotonic() + pause
                 while time.monotonic() < quiet:
-                    self._tend()
+                    self._attempt(f"after {name}", self._tend)
                     time.sleep(0.2)
-        for watch in watches:
-            watch.stop.set()
+        seen = [watch.looks() for watch in watches]
         outcome = self.conclude(began)
-        untrue = [each for watch in watches for each in watch.untrue(self.closed, self.away)]
-        looks = [look for watch in watches for look in watch.looks]
-        answered = [look.seconds for look in looks if look.ready]
+        looks = [look for each in seen for look in each]
+        windows = self.closed, self.away, self.full
         return {
             "seconds": round(time.monotonic() - began),
             "clients": self.clients,
             "acts": dict(Counter(self.done)),
+            "acts that raised": self.raised,
             "entries": {
                 name: outcome.findings.counts[name] for name in ("RESERVE", "COMMIT", "VOID")
             },
@@ -319,9 +327,20 @@ class Drill(Harness):
             "broken": {name: cases[:8] for name, cases in outcome.findings.broken.items()},
             "looks at readiness": len(looks),
             "not ready": sum(look.ready != 200 for look in looks),
-            "untrue": untrue,
-            "slowest answer of a probe, s": round(max(answered, default=0.0), 2),
+            "untrue": [told for each in seen for told in untrue(each, *windows)],
+            "probes": {
+                "/readyz": _probes([(look.ready, look.seconds) for look in looks]),
+                "/livez": _probes([(look.live, look.live_seconds) for look in looks]),
+            },
         }
+
+
+def _probes(answers: list[tuple[int, float]]) -> dict[str, float]:
+    """Return how many answers came, how many of them late, and the seconds of the slowest."""
+    seconds = [seconds for status, seconds in answers if status]
+    late = sum(each > PROBE_SECONDS for each in seconds)
+    slowest = round(max(seconds, default=0.0), 2)
+    return {"answered": len(seconds), "late": late, "slowest, s": slowest}
 
 
 def main() -> int:
@@ -337,7 +356,8 @@ def main() -> int:
     with Drill(chosen.minutes, chosen.clients, seed) as drill:
         found = drill.drill()
     print(json.dumps(found, indent=1))
-    sound = not any(found["broken"].values()) and not found["untrue"]
+    wrong = (*found["broken"].values(), found["untrue"], found["acts that raised"])
+    sound = not any(wrong)
     if sound:
         shutil.rmtree(drill.home, ignore_errors=True)
     else:

@@ -24,7 +24,7 @@ from accountant import faults
 from accountant.catalogue import corpora, datasets
 from accountant.core.errors import LedgerBehind
 from accountant.core.ledger.allowances import Allowance
-from accountant.database import connect, logging_to, migrate
+from accountant.database import UNAVAILABLE, connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.transactions import allowances
@@ -80,6 +80,7 @@ class Harness:
         self.folder.mkdir(mode=0o700)
         self.log = self.home / "ledger-log"
         self.board = Board(self.folder)
+        self._disks()
         self.servers = Servers(self.home / "stack")
         self.servers.__enter__()
         self._environment()
@@ -113,6 +114,9 @@ class Harness:
     def _running(self) -> Running:
         """Return the processes of the parts, of which none runs yet."""
         return Running(self.folder, self.ports, self.mutation)
+
+    def _disks(self) -> None:
+        """Put disks of their own below the home, before anything is written there."""
 
     def _environment(self) -> None:
         """Set the environment that the parts read, before the fork server starts."""
@@ -460,7 +464,7 @@ class Harness:
         try:
             with self.engine.connect() as connection:
                 return connection.execute(query).scalar_one()  # type: ignore[call-overload]
-        except DBAPIError:
+        except (DBAPIError, *UNAVAILABLE):
             return None
 
     def _until(self, look: Callable[[], bool], seconds: float, problem: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 import fcntl
 import secrets
+import socket
 import time
 import uuid
 from threading import Event
@@ -9,6 +10,7 @@ from threading import Event
 import pytest
 
 from accountant.database import connect
+from accountant.deadlines import Run
 from accountant.ledger_log import files
 from accountant.settings import Settings
 from accountant.transactions import signing
@@ -120,6 +122,40 @@ def test_a_place_of_results_that_hangs_or_needs_a_library(logged, monkeypatch):
     status, told = ask(away)
     assert status == 503
     assert "gcsfs" in told
+
+
+def test_all_that_a_probe_asks_has_one_deadline(logged, monkeypatch):
+    """Two in a row were 1.6 s together, where orchestrators wait for one."""
+    deadlines, real = set(), Run.result
+
+    def result(run, deadline):
+        deadlines.add(deadline)
+        return real(run, deadline)
+
+    monkeypatch.setattr(Run, "result", result)
+    assert ask(logged, "/healthz")[0] == 200
+    assert len(deadlines) == 1
+
+
+def test_probes_are_opened_after_their_first_look(logged, monkeypatch):
+    """It loads libraries, which takes longer than a probe may."""
+    made = logged.extensions["exchequer"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = made["settings"].model_copy(update={"probe_address": address})
+    monkeypatch.setitem(made, "settings", settings)
+    real, opened = made["probes"].ready, []
+
+    def ready(deadline):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 1)
+        opened.append(deadline)
+        return real(deadline)
+
+    monkeypatch.setattr(made["probes"], "ready", ready)
+    probes.listen(logged)
+    assert len(opened) == 1
 
 
 def test_a_signer_that_is_silent_takes_no_pages_away(site, owner_url, monkeypatch):
