@@ -223,7 +223,7 @@ def keys() -> Answer:
         (document["id"], minute(document["introduced_at"]), document["public"])
         for document in documents
     ]
-    yield table(["key", "since (UTC)", "public bytes"], rows)
+    yield table(["key", "since (UTC)", "public bytes"], rows, whole="key")
 
 
 def check(

@@ -242,7 +242,8 @@ def policy_changes(
             "waits": "waits for it" if new else "is refused",
             "charged": "is charged and ends" if new else "runs again, free of charge",
         }
-        template = _CONSEQUENCES.get(name, f"{label}: {{after}} (now: {{before}}).")
+        plain = f"{label}: {{after}} (now: {{before}})."
+        template = plain if new is None else _CONSEQUENCES.get(name, plain)
         shown = {"before": _shown(name, old), "after": _shown(name, new)}
         changes.append(template.format(**shown, **words))
     return changes

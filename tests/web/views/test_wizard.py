@@ -277,6 +277,11 @@ def test_a_change_of_policy_is_told_in_sentences(site):
     typed["policy_version"] = browser.token(page, "policy_version")
     assert browser.post(f"{site.dataset}/policy", page, **typed).status_code == 303
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is False
+    policies.set_policy(
+        site.engine, site.bench.dataset, Policy(approval_days=3), site.bench.steward
+    )
+    told = browser.post(f"{site.dataset}/policy/effect", page, **typed).text
+    assert "Days until a request expires: no limit (now: 3)." in told
 
 
 def test_columns_come_from_a_file_that_was_sent(site):
