@@ -34,7 +34,9 @@ def test_a_request_for_access_from_page_to_answer(site):
     where = re.search(r'action="(/decisions/[^"]+)"', wanted)[1]
     digits = where[: len("/decisions/") + 8]  # they name it to whoever may see it
     assert steward.get(digits).status_code == 200
-    assert site.pages("analyst-2").get(digits).status_code == 404
+    unseen = site.pages("analyst-2").get(digits)
+    assert unseen.status_code == 404
+    assert where.rpartition("/")[2] not in unseen.text
     unread = steward.post(where, "/inbox", answer="yes", reason="")
     assert unread.status_code == 422
     assert 'id="problem-reason"' in unread.text
