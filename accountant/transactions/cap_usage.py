@@ -142,11 +142,10 @@ def shared(
     since = datetime(sharing.start // 12, sharing.start % 12 + 1, 1, tzinfo=UTC)
     month = month_of(now)
     used: tuple[dict[str, int], dict[str, int]] = {}, {}
-    for job in connection.execute(_COUNTED, {"dataset": dataset_id, "since": since}):
-        if job.counts:
-            sums = used[month_of(job.at) == month]
-            name = sharer(policy, job.actor, job.project)
-            sums[name] = sums.get(name, 0) + counted(job.epsilon_alone)
+    for job in connection.execute(_SHARED, {"dataset": dataset_id, "since": since}):
+        sums = used[month_of(job.at) == month]
+        name = sharer(policy, job.actor, job.project)
+        sums[name] = sums.get(name, 0) + counted(job.epsilon_alone)
     return Shared(sharing, month, *used)
 
 
@@ -222,7 +221,7 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
 
 #: The jobs reserved since a moment, each with how it counts by its newest entry: RESERVE reserved,
 #: VOID not, the others by their body.
-_COUNTED = text(
+_COUNTED = (
     "SELECT j.id, j.dataset_id, j.analyst_id, j.project, j.mechanism, j.parameters, "
     "j.epsilon_alone, r.at, r.actor, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN "
     "(e.document::jsonb -> 'body' ->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts "
@@ -231,13 +230,14 @@ _COUNTED = text(
     "WHERE r.dataset_id = :dataset AND r.kind = 'RESERVE' AND r.at >= :since "
     "AND j.epsilon_alone > 0"
 )
+_SHARED = text(f"SELECT at, actor, project, epsilon_alone FROM ({_COUNTED}) AS job WHERE counts")  # noqa: S608
 
 
 def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], list[int]]:
     """Return reserved and spent by each holder, by the jobs and their entries."""
     found: dict[tuple[str, str], list[int]] = {}
     ever = {"dataset": dataset_id, "since": datetime(1970, 1, 1, tzinfo=UTC)}
-    for job in connection.execute(_COUNTED, ever):
+    for job in connection.execute(text(_COUNTED), ever):
         for holder in holders(job).items():
             sums = found.setdefault(holder, [0, 0])
             if job.counts:

@@ -7,6 +7,7 @@ dataset rests on its filters alone. Ex-post caps and secret parts are not counte
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from accountant.core.ledger.admission import Refused
@@ -72,6 +73,7 @@ class Usage:
 NO_USAGE = Usage()
 
 
+@lru_cache(maxsize=4096)
 def counted(epsilon_alone: float | None) -> int:
     """Return the ε that a job counts against a cap, in 10^-9, rounded up; 0 without a DP part."""
     return 0 if not epsilon_alone else round_price(measured_up(epsilon_alone), EPSILON_UNITS)
