@@ -3,13 +3,16 @@
 import threading
 import time
 from contextlib import contextmanager
+from unittest import mock
 from uuid import UUID
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from accountant import settings
-from accountant.transactions import asking, leases, messages
+from accountant.core.ledger.policy import Policy
+from accountant.queries import jobs
+from accountant.transactions import asking, cap_usage, leases, messages, policies, releases
 from workers.jobs import relay, staging
 
 
@@ -17,7 +20,10 @@ def _fails(*_, **__):
     raise ValueError("what the row holds")
 
 
-@pytest.mark.parametrize("duty", [(leases, "expire"), (asking, "sweep"), (staging, "tidy")])
+DUTIES = [(leases, "expire"), (asking, "sweep"), (releases, "admit"), (staging, "tidy")]
+
+
+@pytest.mark.parametrize("duty", DUTIES)
 def test_messages_are_sent_again_whatever_else_fails(engine, monkeypatch, capfd, duty):
     monkeypatch.setattr(*duty, _fails)
     sent = []
@@ -26,6 +32,20 @@ def test_messages_are_sent_again_whatever_else_fails(engine, monkeypatch, capfd,
     relay.look_around(engine, settings.load())
     assert sent == [1]
     assert "what the row holds" not in "".join(capfd.readouterr())
+
+
+def test_a_sweep_admits_what_is_released(engine, bench):
+    shared = {"shared_epsilon": "9", "release_start": "9000-01", "release_months": 1}
+    waits = Policy(auto_approve_epsilon="10", wait_for_release=True, **shared)
+    policies.set_policy(engine, bench.dataset, waits, bench.steward)
+    bench.allow()
+    bench.warm()
+    job_id = bench.submit(10)
+    relay.sweep(engine, settings.load(), 1.0)
+    assert jobs.job(engine, job_id, bench.analyst).state == "awaiting_release"
+    with mock.patch.object(cap_usage, "month_of", return_value=12 * 9000):
+        relay.sweep(engine, settings.load(), 1.0)
+    assert jobs.job(engine, job_id, bench.analyst).state == "queued"
 
 
 def test_an_outage_is_waited_out(engine, monkeypatch):
