@@ -27,7 +27,7 @@ from accountant.core.webhook_rules import Network
 from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.tables.lookup import one, place_of_job
+from accountant.tables.lookup import one
 from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 
@@ -242,7 +242,7 @@ def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:
 def _name(connection: Connection, facts: Mapping[str, Any]) -> dict[str, str]:
     """Return the name of the job that a message is about, without the words of its purpose."""
     jobs = tables.jobs
-    query = select(jobs.c.mechanism, jobs.c.created_at, place_of_job().label("place"))
+    query = select(jobs.c.mechanism, jobs.c.created_at, jobs.c.place)
     job = connection.execute(query.where(jobs.c.id == facts.get("job"))).one_or_none()
     if job is None:
         return {}

@@ -36,7 +36,6 @@ from accountant.queries.standing import refusal_shown
 from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
-from accountant.tables.lookup import place_of_job
 from accountant.transactions import cap_usage, owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import restated
@@ -87,7 +86,6 @@ def _name(row: Row[Any]) -> str:
 _decider = tables.users.alias()
 _JOB_COLUMNS = (
     tables.jobs,
-    place_of_job().label("place"),
     comments.is_asked_back().label("last_turn_asks"),
     _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
     _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),

@@ -43,17 +43,21 @@ CAPS = (
 )
 
 
-def names(engine: Engine, viewer: Actor) -> list[str]:
-    """Return the names of the datasets that `viewer` oversees, for a choice."""
+#: Nobody looks through more names for one.
+MOST_NAMES = 200
+
+
+def names(engine: Engine, viewer: Actor) -> list[str] | None:
+    """Return the names of the datasets that `viewer` oversees, for a choice.
+
+    Returns None if there are more than MOST_NAMES: one is typed then.
+    """
     require_overseer(viewer)
+    name = tables.datasets.c.name
+    query = select(name).where(owners.overseen(viewer)).order_by(name).limit(MOST_NAMES + 1)
     with reading(engine) as connection:
-        return list(
-            connection.execute(
-                select(tables.datasets.c.name)
-                .where(owners.overseen(viewer))
-                .order_by(tables.datasets.c.name)
-            ).scalars()
-        )
+        found = list(connection.execute(query).scalars())
+    return found if len(found) <= MOST_NAMES else None
 
 
 # --- entries ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Double,
+    FetchedValue,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
@@ -49,6 +50,8 @@ jobs = Table(
     Column("decided_by", ForeignKey("users.id")),
     Column("decision_reason", Text),
     moment("created_at", default=True),
+    # among the jobs of its dataset, from 1 on; the database gives it
+    Column("place", Integer, nullable=False, server_default=FetchedValue()),
     moment("approval_expires"),
     moment("decided_at"),
     moment("queued_at"),
@@ -68,6 +71,7 @@ jobs = Table(
     # (decision.consider). NULL: a steward decides, or it fits no account.
     Column("to_reserve", JSONB(none_as_null=True)),
     UniqueConstraint("analyst_id", "idempotency_key"),
+    UniqueConstraint("dataset_id", "place", name="uq_jobs_place"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
     Index("ix_jobs_state", "state", "created_at"),

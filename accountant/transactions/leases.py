@@ -12,7 +12,19 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from accountant import tables
 from accountant.core.errors import Cancelled, LeaseLost, VerificationFailed
@@ -238,12 +250,15 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
     left = and_(
         parts.c.state == "queued", jobs.c.mechanism == charge.ID, jobs.c.queued_at < now - LEFT
     )
-    overdue = (or_(and_(parts.c.state == "running", parts.c.lease_expires < now), left),)
+    ran_out = and_(parts.c.state == "running", parts.c.lease_expires < now)
+    overdue = (or_(ran_out, left),)
     query = select(parts.c.job_id, parts.c.number, jobs.c.dataset_id).join(
         jobs, jobs.c.id == parts.c.job_id
     )
+    # Two questions: with an OR, every part that waits would be looked at.
+    either = union_all(query.where(ran_out), query.where(left, jobs.c.state == "queued"))
     with engine.connect() as connection:
-        found = connection.execute(query.where(*overdue)).all()
+        found = connection.execute(either).all()
     ended = []
     for row in found:
         if set_aside.waits("lease of job", row.job_id):

@@ -67,16 +67,31 @@ def refuse(engine: Engine, job_id: UUID, part: int) -> None:
 def is_refused(job_id: ColumnElement[UUID], part: ColumnElement[int]) -> ColumnElement[bool]:
     """Return whether a worker refused a part a short while ago."""
     until = refused.c.at + timedelta(seconds=REFUSED_SECONDS)
+    # `now`: what calls `clock_timestamp` is read whole, before it is compared with messages.
     query = select(refused.c.job_id).where(
-        refused.c.job_id == job_id, refused.c.number == part, until > func.clock_timestamp()
+        refused.c.job_id == job_id, refused.c.number == part, until > func.now()
     )
     return query.exists()
 
 
-def _waiting(tasks: Collection[str] | None = None, classes: Collection[str] | None = None) -> CTE:
+def _waiting(
+    tasks: Collection[str] | None = None,
+    classes: Collection[str] | None = None,
+    *,
+    unsaid: bool = False,
+) -> CTE:
     """Return what waits, as (task, subject, attempt, part): all of it, or for these tasks, and for
     workers of these classes.
+
+    `unsaid`: of parts, those alone that no message in the outbox is about. They are found before
+    their jobs are looked up, as almost all parts have one.
     """
+    of_part = select(outbox.c.id).where(
+        outbox.c.subject == parts.c.job_id,
+        outbox.c.part == parts.c.number,
+        outbox.c.attempt == parts.c.attempt,
+        outbox.c.task.in_(FAIR),
+    )
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     none = literal(0)
     queued = (
@@ -92,6 +107,7 @@ def _waiting(tasks: Collection[str] | None = None, classes: Collection[str] | No
             jobs.c.mechanism != charge.ID,  # another program runs it
             ~is_refused(parts.c.job_id, parts.c.number),
             *(() if classes is None else (parts.c.hardware.in_(classes),)),
+            *((~of_part.exists(),) if unsaid else ()),
         )
         for reads in (True, False)
     }
@@ -143,7 +159,8 @@ def resend(engine: Engine, seconds: float) -> int:
         func.make_interval(0, 0, 0, 0, 0, 0, seconds * waits), Interval
     )
     again = update(outbox).where(*_about(waiting), overdue).values(sent_at=None)
-    missing = select(waiting).where(~select(outbox.c.id).where(*_about(waiting)).exists())
+    unsaid = _waiting(unsaid=True)
+    missing = select(unsaid).where(~select(outbox.c.id).where(*_about(unsaid)).exists())
     written = (
         insert(outbox)
         .from_select(["task", "subject", "attempt", "part"], missing)

@@ -373,3 +373,24 @@ def test_jobs_that_wait_stay_and_others_may_wait_for_a_release(old, old_url):
     assert Policy.model_validate(policy).shared_epsilon is None
     assert [body for body in bodies if "relay" not in body] == []
     assert len(bodies) == 5
+
+
+def test_jobs_of_before_get_places_in_the_order_of_their_time(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+    command.upgrade(config(old_url), "head")
+    with old.begin() as connection:
+        query = "SELECT place FROM jobs WHERE dataset_id = :dataset ORDER BY created_at, id"
+        dataset = {"dataset": DATASET}
+        places = connection.execute(text(query), dataset).scalars().all()
+        connection.execute(
+            text(
+                "INSERT INTO jobs SELECT (jsonb_populate_record(made, jsonb_build_object("
+                "'id', gen_random_uuid(), 'idempotency_key', NULL))).* "
+                "FROM jobs made, generate_series(1, 3) WHERE made.id = :job"
+            ),
+            {"job": JOB},
+        )
+        more = connection.execute(text(query), dataset).scalars().all()
+    assert places == [*range(1, len(places) + 1)]
+    assert sorted(more) == [*range(1, len(places) + 4)]

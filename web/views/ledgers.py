@@ -9,7 +9,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.registry_entries import PRODUCTS, People, registry_entry
 from accountant.database import reading
@@ -114,7 +114,7 @@ def sign() -> BaseResponse:
     name = request.form.get("dataset", "")
     try:
         checkpoint = entries.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
-    except Conflict as error:
+    except (Conflict, NotFound) as error:
         flash(str(error), "problem")
     else:
         signed = f"A checkpoint of {name} at entry {checkpoint['seq']:,} is signed."

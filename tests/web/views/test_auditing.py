@@ -165,7 +165,7 @@ def test_filters_stand_in_the_address_and_pages_go_on_by_key(site, done):
         ], query
 
     page = site.pages("auditor").get(f"/ledger?dataset={name}&kind=RESERVE&since=2020-01-01").text
-    assert f"<option selected>{name}</option>" in page
+    assert f'<option value="{name}" selected>{name}</option>' in page
     assert "<option selected>RESERVE</option>" in page
     assert 'value="2020-01-01"' in page
     assert ">COMMIT</span>" not in page
@@ -755,3 +755,15 @@ def test_no_two_parts_of_the_exports_page_have_one_name(site):
     ]
     named += re.findall(r'role="region" aria-label="([^"]+)"', page)
     assert len(named) == len(set(named)) > 1
+
+
+def test_of_many_datasets_a_name_is_typed(site, monkeypatch):
+    monkeypatch.setattr("accountant.queries.ledgers.MOST_NAMES", 0)
+    auditor, name = site.pages("auditor"), site.bench.dataset
+    for page in ("ledger", "ledger/refusals", "ledger/checkpoints", "ledger/activity"):
+        shown = auditor.get(f"/{page}?dataset={name}").text
+        assert re.search(rf'<input class="form-control" name="dataset" value="{name}"', shown), page
+    auditor.post("/ledger/checkpoints", "/ledger/checkpoints", dataset=name)
+    assert f"A checkpoint of {name} at entry" in auditor.get("/ledger/checkpoints").text
+    auditor.post("/ledger/checkpoints", "/ledger/checkpoints", dataset="")
+    assert "note-bad" in auditor.get("/ledger/checkpoints").text
