@@ -26,6 +26,7 @@ from tests.web.test_roles import make_world
 from tests.web.test_twins import settled
 from web.api.openapi import Listing, Route, routes
 from web.api.paging import Order, encoded
+from web.views import forms
 
 # --- how rows get in ----------------------------------------------------------------------------
 
@@ -218,8 +219,9 @@ UUIDS = "([0-9a-f-]{36})"
 def test_a_page_that_is_cut_links_to_what_follows(
     world, tmp_path, monkeypatch, page, reader, link, shown, path, member
 ):
-    for module in ("artifacts", "decisions", "uploads"):
+    for module in ("artifacts", "decisions"):
         monkeypatch.setattr(f"web.views.{module}.PAGE", 5)
+    monkeypatch.setitem(forms.listed.__kwdefaults__, "limit", 5)
     for _ in range(7):
         ROWS[path].add(world, tmp_path)
     browser, seen, address = world.site.pages(reader), [], page
