@@ -18,6 +18,7 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.policy import Policy, weakened
+from accountant.core.names import job_name
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.states import UNRESERVED
 from accountant.database import reading
@@ -28,6 +29,7 @@ from accountant.queries.dataset_rows import dataset_query
 from accountant.schema.decisions import Change, Decision, OfferedJob
 from accountant.schema.jobs import Job, JobInList
 from accountant.tables import paging
+from accountant.tables.lookup import place_of_job
 from accountant.transactions import owners
 from accountant.transactions.access import may_ask
 
@@ -58,11 +60,12 @@ def listing(
     limit: int = 50,
     after: paging.After = None,
     with_effects: bool = True,
+    with_largest: bool = True,
 ) -> list[Decision]:
     """Return decisions: open ones oldest first, others newest first.
 
     Of jobs, those that await approval are listed; what was decided stands with the jobs.
-    `after` (created_at, id) continues a listing.
+    `after` (created_at, id) continues a listing. `with_largest` as `effects.effects` has it.
     """
     oldest_first = wanted.state == "open"
     query = _query(viewer).where(*_conditions(wanted, viewer))
@@ -82,7 +85,7 @@ def listing(
         views += _approvals(engine, viewer, approvals)
         views.sort(key=lambda one: (one.created_at, UUID(one.id)), reverse=not oldest_first)
     views = views[:limit]
-    return _with_effects(engine, viewer, views) if with_effects else views
+    return _with_effects(engine, viewer, views, with_largest) if with_effects else views
 
 
 def show(engine: Engine, decision_id: UUID, viewer: Actor) -> Decision:
@@ -165,6 +168,8 @@ def _query(viewer: Actor) -> Select[Any]:
             table.c.parameters,
             table.c.epsilon_alone,
             table.c.analyst_id,
+            table.c.created_at.label("job_created_at"),
+            place_of_job().label("place"),
             _answerer.c.name.label("answerer"),
             *(_asker.c[name].label(f"asker_{name}") for name in _ACCOUNT),
             *(_analyst.c[name].label(f"analyst_{name}") for name in _ACCOUNT),
@@ -353,10 +358,11 @@ def _asks(
         return f"say that entries after entry {asked['entries']} are lost, and charge what is left"
     if row.kind == "overdraft":
         return f"charge what {asked['parameters']['tool']} released, beyond what is left"
-    if row.kind == "push":
-        return f"publish the result of job {str(row.job_id)[:8]} on {asked['to']}"
-    if row.kind == "correction":
-        return f"charge job {str(row.job_id)[:8]} for a {asked['event']['type']}"
+    if row.kind in ("push", "correction"):
+        noun = mechanisms.get(row.mechanism).noun
+        name = job_name(noun, row.job_created_at, row.place, row.purpose)
+        to = f"publish on {asked['to']}" if row.kind == "push" else "change the charge"
+        return f"{to}: {name}"
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]
     if "ex_post" in asked:
         parts.append(f"ex-post {asked['ex_post']['limit']} ({asked['ex_post']['settlement']})")
@@ -420,14 +426,15 @@ def _policies(engine: Engine, names: set[str]) -> dict[str, Policy]:
         return {row.name: Policy.model_validate(row.policy) for row in rows}
 
 
-def _with_effects(engine: Engine, viewer: Actor, found: Sequence[Decision]) -> list[Decision]:
+def _with_effects(
+    engine: Engine, viewer: Actor, found: Sequence[Decision], with_largest: bool = True
+) -> list[Decision]:
     """Return the decisions with the effect of each open job and offer on its dataset."""
     priced = {}
     for decision in found:
         job = decision.request or decision.offer
         if job is not None and decision.state == "open":
             priced[decision.id] = {**job.document(), "dataset": decision.dataset}
-    priced_effects = dict(
-        zip(priced, effects.effects(engine, viewer, [*priced.values()]), strict=True)
-    )
+    told = effects.effects(engine, viewer, [*priced.values()], with_largest)
+    priced_effects = dict(zip(priced, told, strict=True))
     return [one.model_copy(update={"effect": priced_effects.get(one.id)}) for one in found]

@@ -40,12 +40,13 @@ from accountant.transactions.job_requests import Candidate, JobRequest
 
 
 def effects(
-    engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]
+    engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]], with_largest: bool = True
 ) -> list[Effect | None]:
     """Return the effect of each of these jobs or offers on its dataset, were a steward to approve
     it now.
 
     Each names its dataset, mechanism, model, parameters, terms, analyst and project.
+    `with_largest`: of what would be refused, the largest size that fits; a search over prices each.
     """
     if not items:
         return []
@@ -53,7 +54,9 @@ def effects(
         rows = _datasets(connection, {item["dataset"] for item in items})
         used = _usage(connection, rows)
         facts = facts_of(connection, {item["model"] for item in items})
-    return [_effect(item, rows[item["dataset"]], used, facts, viewer) for item in items]
+    return [
+        _effect(item, rows[item["dataset"]], used, facts, viewer, with_largest) for item in items
+    ]
 
 
 def price_offer(
@@ -128,6 +131,7 @@ def _effect(
     usage: _Used,
     of_models: Mapping[str, Mapping[str, Any]],
     viewer: Actor,
+    with_largest: bool = True,
 ) -> Effect | None:
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     facts = {name: item[name] for name in _PRICED}
@@ -145,7 +149,8 @@ def _effect(
         used = used.sharing(usage.shared.get(row.id), sharer)
         shown = bool(seen_by(viewer, row).roles & OVERSEERS)
         standing = Standing(accounts, used, policy)
-        refusal = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)
+        found = _refusal(candidate, standing, with_largest)
+        refusal = refusal_shown(found, accounts.ex_post.settlement, shown)
         job = Shape(candidate.asked, candidate.epsilon_alone)
         effect = standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
         mechanism = mechanisms.get(candidate.mechanism)
@@ -161,12 +166,14 @@ def _effect(
         return None
 
 
-def _refusal(job: Candidate, standing: Standing) -> dict[str, Any] | None:
+def _refusal(job: Candidate, standing: Standing, with_largest: bool) -> dict[str, Any] | None:
     decision = standing.decide(Shape(job.asked, job.epsilon_alone), approved=True)
     if not isinstance(decision, Refused):
         return None
-    accounts, policy, used = standing.accounts, standing.policy, standing.used
-    return job_requests.with_largest(decision, job, accounts, policy, used).to_json()
+    if with_largest:
+        account_facts = standing.accounts, standing.policy, standing.used
+        decision = job_requests.with_largest(decision, job, *account_facts)
+    return decision.to_json()
 
 
 # --- The changes that an allowance would make. Reads only ----------------------------------------

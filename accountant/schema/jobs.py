@@ -16,7 +16,8 @@ class Refusal(Answer):
     why: str
     size_field: str | None
     largest: int | float | None = Field(
-        description="the largest value of `size_field` that would fit"
+        description="the largest value of `size_field` that would fit. A list of decisions looks "
+        "for none, and has neither"
     )
     by: str | None = Field(None, description="of a job: `account`, or the steward who said no")
 

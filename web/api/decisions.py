@@ -91,9 +91,8 @@ def list_decisions() -> Response:
     state = read_choice("state", STATES) or (None if job_id else "open")
     wanted = decisions.Wanted(state=state, kind=read_choice("kind", KINDS), job=job_id)
     window = read_window(ORDER)
-    return page(
-        "decisions", decisions.listing(engine(), current_actor(), wanted, **window.reads), window
-    )
+    how = {**window.reads, "with_largest": False}
+    return page("decisions", decisions.listing(engine(), current_actor(), wanted, **how), window)
 
 
 @api.get("/decisions/<decision>")

@@ -1,5 +1,6 @@
 """`decision`, and `job approve | refuse | offer | correct`: what takes a second person."""
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -92,6 +93,8 @@ def show_decision(decision_id: DecisionId) -> Answer:
         if value != request["replaces"].get(name):
             rows.append((f"policy: {name.replace('_', ' ')}", stated(name, value)))
     rows.append(("would", decision["asks"]))
+    if "event" in request:
+        rows.append(("new charge", json.dumps(request["event"])))
     if decision["effect"] and decision["effect"]["closes"]:
         rows.append(("closes", decision["effect"]["closes"]))
     yield facts(rows)

@@ -13,6 +13,7 @@ from flask import Flask
 
 from accountant.core.names import FILTER_NAMES
 from web.meaning import at_most, guesser
+from web.views.template_filters import goal
 
 MEASURE_NAMES = {
     **FILTER_NAMES,
@@ -97,8 +98,8 @@ def _evenly(count: int, most: int) -> list[int]:
 def spent_by(
     figures: Mapping[str, Any], key: str, measure: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return sums by `key` (analyst, mechanism or month), with the share that each is of
-    `measure`'s total.
+    """Return sums by `key` (analyst, mechanism, its goal in words, or month), with the share that
+    each is of `measure`'s total.
 
     Months in their order, newest first; all else by what it spent. A name of None: everybody else.
     """
@@ -106,8 +107,8 @@ def spent_by(
     chosen = measure if measure in measures else next(iter(measures), None)
     sums: dict[str | None, dict[str, Any]] = {}
     for total in figures["spending"]:
-        empty = {"name": total[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
-        row = sums.setdefault(total[key], empty)
+        of = goal(total["mechanism"]) if key == "goal" else total[key]
+        row = sums.setdefault(of, {"name": of, "jobs": 0, **dict.fromkeys(measures, Decimal(0))})
         row["jobs"] += total["jobs"]
         for name in measures:
             row[name] += Decimal(total[name])

@@ -232,7 +232,9 @@ class Policy(BaseModel):
             "stopwatch then learns nothing"
         ),
     )
-    signed: tuple[str, ...] = Field((), description="what a passkey must sign: " + ", ".join(ACTS))
+    signed: tuple[str, ...] = Field(
+        (), description="acts that a passkey must sign, one or more of: " + ", ".join(ACTS)
+    )
     signers: tuple[str, ...] = Field(
         (),
         description=(

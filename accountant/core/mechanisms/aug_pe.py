@@ -65,7 +65,9 @@ class AugPe(EvolvingTexts, GaussianNoise):
     epochs: int = Field(
         10, ge=1, le=10_000, description="rounds of voting; each reads every record once"
     )
-    votes: int = Field(1, ge=1, le=1_000, description="distinct samples k that a record votes for")
+    votes: int = Field(
+        1, ge=1, le=1_000, description="how many samples each record votes for: no one twice"
+    )
     lookahead: int = Field(
         0,
         ge=0,

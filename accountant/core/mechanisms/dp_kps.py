@@ -91,19 +91,22 @@ class DpKps(Parameters):
         None,
         min_length=1,
         max_length=200,
-        description="the job that released the public term list V",
+        description="the job that released the public list of terms",
     )
     terms_per_record: int = Field(
         10,
         ge=1,
         le=100_000,
-        description="how many terms S of each record count, such as 10: the first ones",
+        description="how many terms of each record count, such as 10: the first ones",
     )
     record_words: int = Field(
         2_000, ge=1, le=1_000_000, description="a record is cut after this many words"
     )
     vocabulary_size: int = Field(
-        1_000, ge=1, le=100_000, description="terms N kept, by noisy count"
+        1_000,
+        ge=1,
+        le=100_000,
+        description="how many terms are kept, such as 500: those of the largest noisy counts",
     )
     vocabulary_epsilon: float | None = Field(
         1.0, ge=LEAST_EPSILON, le=MOST_EPSILON, description="pure ε of the vocabulary"
@@ -135,7 +138,9 @@ class DpKps(Parameters):
         "first for single terms, else the second",
     )
     method: Literal["independent", "linear", "logarithmic"] = Field(
-        "independent", description="one sketch of phrases, or L or log2 L + 1 sketches of sequences"
+        "independent",
+        description="independent: each phrase stands alone, in one sketch. linear: one sketch for "
+        "each length of a sequence. logarithmic: for a few lengths",
     )
     embedding: str | None = Field(
         None,
@@ -148,12 +153,15 @@ class DpKps(Parameters):
         0.25,
         ge=0.01,
         le=100,
-        description="of the kernel exp(-|x - y|² / bandwidth²) on unit vectors",
+        description="how far apart two terms may be and still count as alike, such as 0.25",
     )
     features: int = Field(
-        1_000, ge=1, le=1_000_000, description="random Fourier features I of a sketch"
+        1_000,
+        ge=1,
+        le=1_000_000,
+        description="how many random features a sketch has, such as 500: more are finer",
     )
-    sequence_length: int = Field(10, ge=1, le=1_000, description="phrases L of a sequence")
+    sequence_length: int = Field(10, ge=1, le=1_000, description="phrases of a sequence")
     top_phrases: int | None = Field(
         None,
         ge=1,

@@ -141,7 +141,7 @@ class Epsvec(GaussianNoise):
         1_000,
         ge=1,
         le=1_000_000,
-        description="zero-shot texts N per label that shots are picked from",
+        description="how many texts of the model alone the shots are picked from, per label",
     )
     shots_epsilon: float | None = Field(
         0.1,
@@ -166,17 +166,19 @@ class Epsvec(GaussianNoise):
         500,
         ge=1,
         le=1_000_000_000,
-        description="how many records m are drawn for a label on average, such as 100",
+        description="how many records are drawn for a label on average, such as 100",
     )
     sampling: Literal["poisson", "without-replacement"] = Field(
         "poisson",
-        description="a coin per unit, or exactly m of n, which needs replace-one and public n",
+        description="a coin for each unit, or an exact number of units: that needs "
+        "replace-one and a public size",
     )
     sampling_rate: float | None = Field(
         None,
         ge=1e-9,
         le=1,
-        description="poisson only: the coin's rate q; nothing: m * labels / public size",
+        description="poisson only: how often the coin takes a unit, such as 0.05. Empty: so that "
+        "as many are drawn as asked",
     )
     layers: str = Field(
         "18-21",
@@ -184,11 +186,14 @@ class Epsvec(GaussianNoise):
         description="layers of the vectors, first to last, from 0",
     )
     clip: float = Field(
-        5.5, ge=1e-6, le=1_000_000, description="norm C that a difference is clipped to"
+        5.5,
+        ge=1e-6,
+        le=1_000_000,
+        description="how long a difference may be, such as 5.5: a longer one is cut",
     )
     clipping: Literal["per-layer", "joint"] = Field(
         "per-layer",
-        description="clip each layer to C and pay per layer, or all together and pay once",
+        description="cut each layer by itself and pay for each, or all together and pay once",
     )
     partner: Literal["hashed", "mean"] = Field(
         "hashed", description="subtract a synthetic text picked by a keyed hash, or the mean of all"

@@ -41,7 +41,7 @@ class EvolvingTexts(Parameters):
         2_000, ge=1, le=10_000_000, description="samples per label that survive a round"
     )
     variations: int = Field(
-        7, ge=0, le=1_000, description="how many new forms L of each kept text are written"
+        7, ge=0, le=1_000, description="how many new forms of each kept text are written"
     )
     select: Literal["rank", "draw"] = Field(
         "rank",

@@ -35,7 +35,7 @@ class StateReading(Parameters):
         10.0,
         ge=1e-6,
         le=1_000_000,
-        description="norm C that a hidden state is clipped to; a public constant",
+        description="how long a hidden state may be, such as 10: a longer one is cut. It is public",
     )
     record_tokens: int = Field(
         256, ge=1, le=1_000_000, description="a record is cut after this many"
@@ -49,20 +49,20 @@ class GroupMeans(GaussianNoise, StateReading):
         None,
         ge=1,
         le=_MOST_SIZE,
-        description="public n that a group's sum is divided by; nothing: the dataset's, without "
-        "groups",
+        description="the public size that a group's sum is divided by; nothing: that of the "
+        "dataset, if it has no groups",
     )
     group_sizes: str | None = Field(
         None,
         min_length=3,
         max_length=8_000,
-        description="another public n for groups named here, as north=200,south=350",
+        description="another public size for groups named here, as north=200,south=350",
     )
     min_group: int = Field(
         20,
         ge=1,
         le=_MOST_SIZE,
-        description="a group of a smaller public n is refused: noise would drown it",
+        description="a group with a public size below this is refused: noise would drown it",
     )
 
 

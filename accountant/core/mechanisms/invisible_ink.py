@@ -45,20 +45,21 @@ class InvisibleInk(Batched):
     """Parameters of `invisible-ink`; batch size, temperature and top k are the paper's."""
 
     batch_size: int = Field(
-        8, ge=1, le=1_000_000, description="how many records s are read at once, such as 8"
+        8, ge=1, le=1_000_000, description="how many records are read at once, such as 8"
     )
     clip: float = Field(
         1.0,
         ge=1e-6,
         le=1_000,
-        description="bound of what records change: from -c to c",
+        description="how far records may move a logit, up or down, such as 1",
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
     top_k: int = Field(
         100,
         ge=0,
         le=10_000_000,
-        description="tokens kept by public logits, widened by 2c/s: free; 0: all",
+        description="draw from this many of the likeliest tokens by the public prompt, such as "
+        "100, and all nearly as likely: free; 0: all",
     )
     max_tokens: int = Field(200, ge=1, le=1_000_000, description="a text ends here at the latest")
     texts_per_batch: int = Field(

@@ -94,7 +94,7 @@ class PrivatePrediction(Batched):
         "exceed it",
     )
     public_contexts: int = Field(
-        2, ge=2, le=10_000, description="for median: how many public texts k_0 each batch has"
+        2, ge=2, le=10_000, description="for median: how many public texts each batch has"
     )
     batching: Literal["uniform", "clusters"] = Field(
         "uniform", description="how records are put into batches, after their label"
@@ -133,7 +133,7 @@ class PrivatePrediction(Batched):
         64,
         ge=1,
         le=1_000_000,
-        description="how many records s a batch stands for, such as 125, however many it holds",
+        description="how many records a batch stands for, such as 125, however many it holds",
     )
     examples_per_context: Literal[1, 2] = Field(
         1, description="records in one context, private or not"
@@ -154,21 +154,23 @@ class PrivatePrediction(Batched):
         9.0,
         ge=1e-6,
         le=1_000,
-        description="logits are shifted and clipped to [-c, c]; the median's default is 6",
+        description="how far logits may go up or down, such as 9: what is beyond is cut. "
+        "For the median the default is 6",
     )
     temperature: float = Field(1.5, ge=0.001, le=1_000, description="temperature of every draw")
     tokens_per_batch: int = Field(
         373,
         ge=1,
         le=10_000_000,
-        description="how many tokens T each batch writes in a round, over all its texts, "
+        description="how many tokens each batch writes in a round, over all its texts, "
         "such as 48. No text begins with fewer than 16 left",
     )
     max_text_tokens: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="how many tokens a text may have, such as 48, at most T; nothing: T",
+        description="how many tokens a text may have, such as 48. Empty: all that its batch "
+        "writes in a round",
     )
     record_tokens: int = Field(
         256, ge=1, le=1_000_000, description="a record is cut after this many"

@@ -70,10 +70,13 @@ class SecPe(EvolvingTexts):
         None,
         ge=LEAST_PRIOR,
         le=0.5,
-        description="p: the best chance to guess a secret before any job",
+        description="the best chance to guess a secret before any job",
     )
     records_per_secret: int | None = Field(
-        None, ge=1, le=MOST_RECORDS, description="public cap M on the records that carry one secret"
+        None,
+        ge=1,
+        le=MOST_RECORDS,
+        description="how many records carry one secret at most, such as 3: a public figure",
     )
     sampling_rate: float | None = Field(
         None,
@@ -90,10 +93,13 @@ class SecPe(EvolvingTexts):
         None,
         gt=0,
         le=0.999,
-        description="r: the best chance to guess a secret after this job; nothing: the dataset's",
+        description="the best chance to guess a secret after this job; nothing: the dataset's",
     )
     noise_multiplier: float | None = Field(
-        None, ge=LEAST_SIGMA, le=MOST_SIGMA, description="σ of one record's move; or give bound"
+        None,
+        ge=LEAST_SIGMA,
+        le=MOST_SIGMA,
+        description="noise of each release, in units of what one record moves; or give bound",
     )
     public_corpus: str | None = Field(
         None,
@@ -107,14 +113,21 @@ class SecPe(EvolvingTexts):
         le=10_000_000,
         description="texts of the corpus that are clustered at most, per label",
     )
-    clusters: int = Field(20, ge=1, le=100_000, description="public clusters K, per label")
-    radius: float = Field(1.0, gt=0, le=1_000, description="embeddings are clipped to this norm R")
-    iterations: int = Field(10, ge=1, le=MOST_ROUNDS, description="rounds of evolution T")
+    clusters: int = Field(
+        20, ge=1, le=100_000, description="how many public clusters each label has"
+    )
+    radius: float = Field(
+        1.0,
+        gt=0,
+        le=1_000,
+        description="how long an embedding may be, such as 1: a longer one is cut",
+    )
+    iterations: int = Field(10, ge=1, le=MOST_ROUNDS, description="rounds of evolution")
     recluster: bool = Field(
         False, description="release counts and centres in every round; else once, for all rounds"
     )
     variations: int = Field(
-        6, ge=0, le=1_000, description="how many new forms L of each kept text are written"
+        6, ge=0, le=1_000, description="how many new forms of each kept text are written"
     )
     temperature: float = Field(
         1.2, ge=0.001, le=1_000, description="how bold the texts are: 0.7 is calm, 1.2 is wild"

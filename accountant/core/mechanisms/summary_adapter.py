@@ -31,8 +31,8 @@ class SummaryAdapter(OneshotReading):
         0.0,
         ge=0,
         le=1_000_000,
-        description="σ of the noise on each coordinate of the means to be decoded, as their price "
-        "states it",
+        description="how strong the noise on each number of the means to be decoded is, as "
+        "their price states it",
     )
     start: str = Field(
         DEFAULT_START,

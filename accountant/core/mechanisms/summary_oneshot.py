@@ -66,7 +66,7 @@ class OneshotReading(StateReading):
         description="texts of the public corpus whose states are read, at most",
     )
     soft_tokens: int = Field(
-        10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean"
+        10, ge=1, le=1_000, description="how many soft tokens are made of each mean"
     )
 
 
@@ -78,7 +78,7 @@ class SummaryOneshot(GroupMeans, OneshotReading):
         1,
         ge=1,
         le=10_000,
-        description="how many noisy means k each group has, on one budget; their mean is used",
+        description="how many noisy means each group has, on one budget; their mean is used",
     )
     adapter: str | None = Field(
         None,

@@ -33,7 +33,7 @@ DEFAULT_TEMPLATE = "Review: {record}\nSummary of all reviews:"
 class SummaryToken(GroupMeans, Supported):
     """Parameters of `summary-token`; tokens and temperature are the paper's."""
 
-    max_tokens: int = Field(50, ge=1, le=1_000_000, description="tokens T of a summary, at most")
+    max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
     temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
     template: str = Field(
         DEFAULT_TEMPLATE,

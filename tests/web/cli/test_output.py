@@ -274,6 +274,23 @@ def test_result_as_json_and_with_other_bytes(
     assert list(tmp_path.iterdir()) == [] or not (tmp_path / "x.jsonl").exists()
 
 
+def test_a_correction_says_what_it_would_charge_and_names_the_job(
+    exchequer: Run, server: StandIn
+) -> None:
+    names = (
+        "id kind dataset state asked_by reason job answered_by answer entry expires_at left "
+        "request offer effect"
+    )
+    told = dict.fromkeys(names.split()) | {"asked_by": "grace", "kind": "correction"}
+    asks = "change the charge: Texts: for onboarding, 3 March, no. 12"
+    event = {"type": "gaussian", "noise_multiplier": 2.0}
+    told |= {"asks": asks, "asked": {"event": event, "cap": "0"}}
+    server.answers += [(200, told)]
+    found = exchequer("decision", "show", "7").stdout
+    assert asks in found
+    assert json.dumps(event) in found
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 

@@ -141,10 +141,11 @@ def test_a_result_goes_to_a_hub_once_another_person_agreed(
 ) -> None:
     analyst, steward = site.actor("analyst"), site.actor("steward")
     decision = asked(run, analyst, done)
+    name = site.api("analyst").get(f"/jobs/{done}").json["name"]
     run(analyst, "push", done, TO)  # it waits, and nothing is sent
     assert not hub.tokens
     shown = json.loads(run(steward, "decision", "show", decision, "--json"))
-    assert shown["asks"] == f"publish the result of job {done[:8]} on {TO}"
+    assert shown["asks"] == f"publish on {TO}: {name}"
     assert (shown["kind"], shown["may_say"]) == ("push", ["yes", "no"])
     page = site.pages("steward").get(f"/decisions/{decision}").text
     assert all(word in page for word in (TO, hub.url, "cc-by-4.0", "can't be taken back"))

@@ -12,7 +12,7 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.queries import integrity
-from accountant.transactions import allowances, policies
+from accountant.transactions import allowances, job_requests, policies
 from tests.support import yes
 from web.meaning import at_most
 from web.views.template_filters import percent
@@ -197,6 +197,20 @@ def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
     )
 
 
+def test_a_list_of_decisions_looks_for_no_size_that_fits(site, monkeypatch):
+    job_id = site.submitted(tokens=300)
+    allowances.allow(
+        site.engine, site.bench.dataset, Allowance("1", "0.0000029053", "less"), site.bench.steward
+    )
+    api = site.api("steward")
+    shown = api.get(f"/decisions/{job_id}").json["effect"]["refusal"]
+    assert shown["largest"] > 0
+    monkeypatch.setattr(job_requests, "with_largest", None)  # it must not be called
+    listed = api.get("/decisions?limit=200").json["decisions"]
+    refusal = next(each for each in listed if each["id"] == job_id)["effect"]["refusal"]
+    assert refusal == shown | {"size_field": None, "largest": None}
+
+
 def counted(site, act) -> tuple[str, int]:
     """Return the answer of `act`, and the number of statements it took."""
     statements: list[str] = []
@@ -259,7 +273,11 @@ def test_a_correction_by_form(site, publish):
         reason="it released more",
     )
     assert done.status_code == 303
-    found = site.api("steward").get("/decisions?kind=correction").json["decisions"][0]["id"]
+    decision = site.api("steward").get("/decisions?kind=correction").json["decisions"][0]
+    name = site.api("steward").get(f"/jobs/{job_id}").json["name"]
+    assert decision["asks"] == f"change the charge: {name}"
+    found = decision["id"]
+    assert job_id[:8] not in _words(page_of(site, found))
     for path, said in (("/confirm", "offer"), ("", "price"), ("", "ask")):  # of a job alone
         odd = second.post(f"/decisions/{found}{path}", "/inbox", answer=said, reason="seen")
         assert odd.status_code == 422
@@ -268,6 +286,11 @@ def test_a_correction_by_form(site, publish):
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
     assert second.client.post(f"/decisions/{found}", data=hidden).status_code == 303
     assert "corrected by two people" in browser.get(f"/jobs/{job_id}").text
+
+
+def _words(page: str) -> str:
+    """What a page shows, without its addresses and attributes."""
+    return re.sub(r"<[^>]*>", " ", page)
 
 
 def page_of(site, decision: str) -> str:
