@@ -29,7 +29,6 @@ from accountant.queries.dataset_rows import dataset_query
 from accountant.schema.decisions import Change, Decision, OfferedJob
 from accountant.schema.jobs import Job, JobInList
 from accountant.tables import paging
-from accountant.tables.lookup import place_of_job
 from accountant.transactions import owners
 from accountant.transactions.access import may_ask
 
@@ -169,7 +168,7 @@ def _query(viewer: Actor) -> Select[Any]:
             table.c.epsilon_alone,
             table.c.analyst_id,
             table.c.created_at.label("job_created_at"),
-            place_of_job().label("place"),
+            table.c.place,
             _answerer.c.name.label("answerer"),
             *(_asker.c[name].label(f"asker_{name}") for name in _ACCOUNT),
             *(_analyst.c[name].label(f"analyst_{name}") for name in _ACCOUNT),
