@@ -122,6 +122,11 @@ class Settings(BaseSettings):
         description='JSON: GiB of memory of each class of workers, as {"cpu": 2, "gpu80": 80}; a '
         "job waits for the smallest that holds its model and a batch. Nothing: any worker takes it",
     )
+    gpus_per_worker: int = Field(
+        1,
+        ge=1,
+        description="GPUs that the launcher gives one worker, for models that one does not hold",
+    )
     fan_out: int = Field(
         0,
         ge=0,

@@ -44,7 +44,7 @@ class Work:
         )
         self.shape = Shape(0, LENGTH, STEPS)
         # As a job's: one batch, and the memory that a worker has unless told otherwise.
-        self.sizes = sizes(self.structure.network, self.shape, rows, 1, default_memory(DEVICE))
+        self.sizes = sizes(self.structure.network, self.shape, rows, 1, default_memory([DEVICE]))
 
     @torch.inference_mode()
     def generate(self) -> None:

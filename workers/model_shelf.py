@@ -53,10 +53,10 @@ def _free() -> None:
 
 def free_memory(device: str) -> int:
     """Return bytes free on a GPU, or on the host within its control group."""
-    if device == "cuda":
+    if device.startswith("cuda"):
         import torch
 
-        return int(torch.cuda.mem_get_info()[0])
+        return int(torch.cuda.mem_get_info(device)[0])
     free = [_host("MemAvailable:")] if _MEMORY.exists() else []
     # no control group, or an older kind: the host's memory alone counts
     with suppress(OSError, ValueError):
@@ -66,10 +66,10 @@ def free_memory(device: str) -> int:
 
 def whole_memory(device: str) -> int:
     """Return bytes that a device has: a GPU's memory, or the host's within its control group."""
-    if device == "cuda":
+    if device.startswith("cuda"):
         import torch
 
-        return int(torch.cuda.mem_get_info()[1])
+        return int(torch.cuda.mem_get_info(device)[1])
     whole = [_host("MemTotal:")] if _MEMORY.exists() else []
     with suppress(OSError, ValueError):
         whole.append(_group_limit())

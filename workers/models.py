@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accountant.core.template import pieces
-from workers import interruption, networks, vocabularies, weights
+from workers import interruption, networks, placement, vocabularies, weights
 from workers.model_shelf import Shelf, free_memory, whole_memory
 from workers.text_tokens import text_tokens
 from workers.weights import ModelError, read_json
@@ -381,20 +381,23 @@ def load(
 ) -> LocalModel:
     """Return the model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
+    What one GPU does not hold is split over all that the worker sees, which it then has alone.
+
     `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains
     by it (CUDA; LARGE models on a processor that multiplies in it), else float32. `memory_gib` is
     the memory for contexts; by default most of a device's, 4 GiB of a host's. It stays loaded for
     later calls; others stay where there is room for them (model_shelf).
     """
     device, coarse = _placed(folder, dtype)
-    size = weight_count(folder) * (2 if coarse else 4)
+    size, needed = _bytes(folder, device, coarse, memory_gib)
+    devices = placement.devices(needed, device.type)
     return _shelf.get(
         (folder, sha256, dtype, memory_gib),
-        size + _contexts_bytes(device.type, memory_gib),
-        lambda: free_memory(device.type),
+        needed if len(devices) == 1 else sum(map(whole_memory, devices)),
+        lambda: sum(map(free_memory, devices)),
         lambda: _fitting(
             size,
-            device,
+            devices,
             lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto"),
         ),
     )
@@ -427,11 +430,11 @@ def has_room(parameters: int) -> bool:
     return 5 * parameters < free_memory("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) -> LocalModel:
+def _fitting(size: int, devices: list[str], load: Callable[[], LocalModel]) -> LocalModel:
     """Return what `load` gives. Raises ModelError unless `size` bytes of weights fit."""
     from workers.engine import is_out_of_memory
 
-    whole = whole_memory(device.type)
+    whole = sum(map(whole_memory, devices))
     need, room = f"{size / 2**30:.1f} GiB of weights", f"{whole / 2**30:.1f} GiB in all"
     why = f"it does not fit into the worker's memory: {need}, {room}"
     if size > whole:
@@ -444,13 +447,14 @@ def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) 
     raise ModelError(why)
 
 
-def _contexts_bytes(device: str, memory_gib: float | None) -> int:
-    """Return memory for contexts beside a model: as set, 4 GiB (host), or half a GPU's."""
-    import torch
-
+def _bytes(
+    folder: Path, device: "torch.device", coarse: bool, memory_gib: float | None
+) -> tuple[int, int]:
+    """Return bytes of weights, and with contexts: as set, 4 GiB (host), or half a GPU's."""
+    size = weight_count(folder) * (2 if coarse else 4)
     if memory_gib is not None:
-        return int(memory_gib * 2**30)
-    return 4 * 2**30 if device == "cpu" else int(torch.cuda.mem_get_info()[1]) // 2
+        return size, size + int(memory_gib * 2**30)
+    return size, size + (4 * 2**30 if device.type == "cpu" else whole_memory("cuda") // 2)
 
 
 def _checked(network: Any, tokenizer: Any) -> "Structure":
@@ -483,9 +487,14 @@ def _loaded(
     set_threads()
     check_config(folder)
     dtype = torch.bfloat16 if coarse else torch.float32
-    network = networks.open_network(AutoModelForCausalLM, folder, dtype)
+    devices = placement.devices(_bytes(folder, device, coarse, memory_gib)[1], device.type)
+    if len(devices) == 1:
+        network = networks.open_network(AutoModelForCausalLM, folder, dtype).to(device)
+    else:
+        parts = placement.layers(folder, dtype, [free_memory(each) for each in devices])
+        network = networks.open_network(AutoModelForCausalLM, folder, dtype, parts)
     vocabularies.check(tokenizer(folder), folder, network.config.get_text_config().vocab_size)
-    network.requires_grad_(False).eval().to(device)
+    network.requires_grad_(False).eval()
     again = False
     try:
         structure = _checked(network, tokenizer(folder))
@@ -497,15 +506,16 @@ def _loaded(
         del network  # room for the other
         return _loaded(folder, sha256, device, False, memory_gib)
     interruption.looks(structure.base)
+    layers = [next(block.parameters()).device for block in structure.blocks]
     model = LocalModel(
         network=network,
         structure=structure,
         tokenizer=tokenizer(folder),
-        device=device,
+        device=structure.device,
         end_tokens=frozenset(end_tokens(folder)),
         context_tokens=int(getattr(network.config, "max_position_embeddings", 0)),
         vocabulary=structure.vocabulary,
-        memory_bytes=default_memory(device) if memory_gib is None else int(memory_gib * 2**30),
+        memory_bytes=default_memory(layers) if memory_gib is None else int(memory_gib * 2**30),
         folder=folder,
     )
     require_registered(folder, sha256)

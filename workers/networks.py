@@ -15,15 +15,15 @@ _UNOPENED = "path: transformers can't open it: {}: {}"
 
 
 def open_network(
-    auto: Any, folder: Path, dtype: Any, device: str | None = None, encoder: bool = False
+    auto: Any, folder: Path, dtype: Any, device: Any = None, encoder: bool = False
 ) -> Any:
     """Open a folder by a class of transformers, such as AutoModelForCausalLM.
 
-    On the device "meta" only names and shapes are looked at. An `encoder` may leave out the weights
-    of heads, and may lack those of a pooler, which is never read. Raises ModelError if weights and
-    network differ.
+    `device`: one, or that of each part. On "meta" only names and shapes are looked at. An `encoder`
+    may leave out the weights of heads, and may lack those of a pooler, which is never read. Raises
+    ModelError if weights and network differ.
     """
-    options = {} if device is None else {"device_map": {"": device}}
+    options = {} if device is None else {"device_map": device}
     try:
         network, tensors = auto.from_pretrained(
             folder,
@@ -43,11 +43,11 @@ def open_network(
     return network
 
 
-def empty(folder: Path) -> Any:
+def empty(folder: Path, dtype: Any = "auto") -> Any:
     """Open a causal model's names, shapes and types, without numbers. Raises ModelError."""
     from transformers import AutoModelForCausalLM
 
-    return open_network(AutoModelForCausalLM, folder, "auto", "meta")
+    return open_network(AutoModelForCausalLM, folder, dtype, "meta")
 
 
 def tied(folder: Path, held: Mapping[str, Tensor]) -> dict[str, str]:

@@ -43,16 +43,21 @@ class Masks:
             keys.masked_fill(keys < 0, BEHIND).unsqueeze(1),
         )
         self.first_query, self.dtype = first_query, dtype
-        self._made: dict[int | None, torch.Tensor] = {}
+        self._made: dict[tuple[int | None, torch.device], torch.Tensor] = {}
         self._spread: dict[tuple[int | None, int, int], torch.Tensor] = {}
 
-    def of(self, window: int | None) -> torch.Tensor:
+    def of(self, window: int | None, device: torch.device | None = None) -> torch.Tensor:
         """Return what is added to scores, 0 where a query sees a key, else -infinity: (rows, 1, q,
         k).
 
         As attention adds it: a mask of booleans would be turned into this in every layer.
+        `device`: that of the layer; None: of the positions.
         """
-        if window not in self._made:
+        home = self.queries.device
+        wanted = window, device or home
+        if wanted not in self._made and wanted[1] != home:
+            self._made[wanted] = self.of(window).to(wanted[1])
+        elif wanted not in self._made:
             seen = self.keys <= self.queries
             if window is not None:
                 seen &= self.keys > self.queries - window
@@ -60,8 +65,8 @@ class Masks:
                 # Without this, padding would see nothing and its softmax would be NaN.
                 columns = torch.arange(seen.shape[1], device=seen.device)
                 seen[:, columns, columns + self.first_query] |= self.queries[:, :, 0] < 0
-            self._made[window] = torch.where(seen, 0.0, -torch.inf).to(self.dtype).unsqueeze(1)
-        return self._made[window]
+            self._made[wanted] = torch.where(seen, 0.0, -torch.inf).to(self.dtype).unsqueeze(1)
+        return self._made[wanted]
 
     def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
         """Return single queries' mask, by head and group: (rows * heads, groups, k)."""
@@ -95,7 +100,7 @@ def attention(
     for name in ("s_aux", "position_bias"):
         if unknown.get(name) is not None:
             raise NotImplementedError(f"attention with {name}")
-    mask = attention_mask if masks is None else masks.of(sliding_window)
+    mask = attention_mask if masks is None else masks.of(sliding_window, key.device)
     rows, heads, queries, width = query.shape
     groups = heads // key.shape[1]
     asked = query.to(key.dtype)

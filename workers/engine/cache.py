@@ -135,10 +135,10 @@ class Store(Cache):
 
     def columns(self, rows: Sequence[int], begin: int, end: int) -> torch.Tensor:
         """Return a copy of some columns of these rows, of all layers: (rows, numbers)."""
-        places = torch.tensor(list(rows))
+        places, home = torch.tensor(list(rows)), self.own[0].keys.device
         return torch.cat(
             [
-                room[places.to(room.device), :, begin:end].flatten(1)
+                room[places.to(room.device), :, begin:end].flatten(1).to(home)
                 for layer in self.own
                 for room in (layer.keys, layer.values)
             ],

@@ -115,7 +115,9 @@ class Decoder:
         self.count = -(-first // sizes.rows) * sizes.rows
         self.keys: list[bytes] = []  # of each context, where some are kept
         self.rows = self._lay_out(batches)
-        self.some_dead = bool(self.rows.dead.any())
+        self.some_dead = any(
+            not (shape.rest and len(context)) for batch in batches for context in batch.contexts
+        )
         self.store = Store(len(model.blocks), self.count, shape.capacity)
         self.columns = torch.full((self.count,), shape.prefix + shape.rest, device=model.device)
         self.tokens = torch.zeros((self.count,), dtype=torch.long, device=model.device)
@@ -218,7 +220,7 @@ class Decoder:
                 masks=masks,
             )
         states: torch.Tensor = output.last_hidden_state
-        return states
+        return states.to(self.model.device)  # of a split model the last layer's is another
 
     def _read(self, rows: slice) -> torch.Tensor:
         """Read the rests of `rows`, and return the head's input for the last token of each."""

@@ -58,10 +58,9 @@ def _pooled(
     def pool(layer: Layer) -> Callable[[torch.Tensor], None]:
         def look(stream: torch.Tensor) -> None:
             # A block's look comes before its pass can fail, so a repeated pass overwrites it.
-            own = weights[decoder.store.place.rows]
-            pooled[layer] = torch.einsum(
-                "rt,rtd->rd", own.to(_fine(stream)), stream.to(_fine(stream))
-            )
+            own = weights[decoder.store.place.rows].to(stream.device, _fine(stream))
+            mean = torch.einsum("rt,rtd->rd", own, stream.to(_fine(stream)))
+            pooled[layer] = mean.to(model.device)
 
         return look
 

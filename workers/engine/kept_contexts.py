@@ -58,7 +58,7 @@ class KeptContexts:
         columns = read.columns(rows, first, first + self.shape.rest)
         # a CPU's passes keep wider numbers than a coarse model computes
         exact = torch.promote_types(read.given, states.dtype)
-        narrow = torch.cat([columns.to(exact), states.to(exact)], dim=1).cpu()
+        narrow = torch.cat([columns.to(states.device, exact), states.to(exact)], dim=1).cpu()
         if self.like is None:
             self.like = Store(len(read.own), 1, 0)
             self.like.reserve(read)

@@ -4,6 +4,7 @@ The number of contexts in a forward pass affects how sums are rounded, so it mus
 a batch really holds (docs/security.md).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +131,17 @@ def pass_rows(contexts: int, most: int) -> int:
     return -(-contexts // (passes * TILE)) * TILE
 
 
-def default_memory(device: torch.device) -> int:
-    """Return bytes without a setting: most of a device's memory, 4 GiB of a host's."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * 0.8)
-    return 4 * 2**30
+def default_memory(layers: Sequence[torch.device]) -> int:
+    """Return bytes without a setting: most of the memory of the layers' GPUs, 4 GiB of a host's.
+
+    A GPU holds the contexts' keys and values of its own layers, and each the whole working set.
+    """
+    if layers[0].type != "cuda":
+        return 4 * 2**30
+
+    def most(device: torch.device) -> float:
+        share = layers.count(device) / len(layers)
+        held = share + (1 - share) / WORKING_SHARE
+        return float(torch.cuda.mem_get_info(device)[0] * 0.8 / held)
+
+    return int(min(map(most, set(layers))))

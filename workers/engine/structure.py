@@ -42,6 +42,7 @@ class Structure:
 
     @property
     def device(self) -> torch.device:
+        """Where tokens go in and logits come out; of a split model each layer has its own."""
         return next(self.embedding.parameters()).device
 
     @property
@@ -58,7 +59,7 @@ class Structure:
         scores: torch.Tensor = self.head(hidden.to(next(self.head.parameters()).dtype))
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return scores.to(self.device, torch.promote_types(scores.dtype, torch.float32))
 
     def check_layers(self, layers: Iterator[int] | list[int]) -> None:
         """Refuse a layer that the model does not have. Raises StructureError."""

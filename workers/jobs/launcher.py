@@ -1,5 +1,7 @@
 """Workers of one machine: a process for each GPU or MIG slice that it has, else one on the CPU.
 
+With EXCHEQUER_GPUS_PER_WORKER a process has several GPUs, and the classes that they hold together.
+
     python -m workers.jobs.launcher [CLASS ...]
 
 Each sees its own device alone (CUDA_VISIBLE_DEVICES) and takes jobs of the classes that it has the
@@ -34,7 +36,10 @@ QUIET_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or a MIG slice, by its UUID; "" is the CPU, whose memory nobody counts."""
+    """A GPU or a MIG slice, by its UUID; "" is the CPU, whose memory nobody counts.
+
+    Several GPUs of one worker have all their UUIDs, parted by commas.
+    """
 
     uuid: str
     gib: float = 0.0
@@ -83,6 +88,18 @@ def here() -> list[Device]:
         _say("--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"),
         os.environ.get("CUDA_VISIBLE_DEVICES"),
     ) or [CPU]
+
+
+def grouped(found: Sequence[Device], size: int) -> list[Device]:
+    """Return each worker's device: `size` GPUs, or the rest of them; CUDA joins no slices."""
+    slices = [device for device in found if device.uuid.startswith("MIG-")]
+    whole = [device for device in found if device not in slices]
+    groups = [whole[first : first + size] for first in range(0, len(whole), size)]
+    joined = [
+        Device(",".join(each.uuid for each in group), sum(each.gib for each in group))
+        for group in groups
+    ]
+    return joined + slices
 
 
 def _say(*arguments: str) -> str:
@@ -149,13 +166,14 @@ class Worker:
 
 def run(stop: threading.Event, named: list[str]) -> None:
     """Keep a worker for each device until `stop` is set, and end them all then."""
-    classes = settings.load().hardware
+    configured = settings.load()
+    classes = configured.hardware
     unknown = sorted(set(named) - {*classes})
     if unknown:
         known = ", ".join(classes) or "none"
         raise SystemExit(f"{', '.join(unknown)}: no class of EXCHEQUER_HARDWARE, which has {known}")
     workers = []
-    for number, device in enumerate(here()):
+    for number, device in enumerate(grouped(here(), configured.gpus_per_worker)):
         taken = served(device, classes, named)
         if not taken:
             log.error("a device is too small for any class", device=device.uuid, gib=device.gib)

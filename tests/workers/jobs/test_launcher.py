@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,7 @@ from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, wait_for
 from tests.workers.jobs.test_jobs import Desk
 from workers.jobs import launcher
-from workers.jobs.launcher import CPU, Device, devices, served
+from workers.jobs.launcher import CPU, Device, devices, grouped, served
 
 WHOLE = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
@@ -71,6 +72,32 @@ def test_a_device_serves_the_classes_that_it_has_the_memory_for():
     assert served(Device(FIRST, 79.6), CLASSES, ["gpu80"]) == ["gpu80", ""]
     queues = launcher.command(0, ["gpu24", ""])[-1]
     assert queues == "generate.gpu24,free.gpu24,generate,free"
+
+
+def test_gpus_of_one_worker_serve_what_they_hold_together(monkeypatch):
+    gpus = [Device(f"GPU-{name}", 79.6) for name in "abc"]
+    cut = [Device(f"MIG-{name}", 20.0) for name in "de"]
+    assert grouped(gpus, 1) == gpus
+    assert grouped([CPU], 2) == [CPU]
+    pair = Device("GPU-a,GPU-b", 159.2)
+    assert grouped([*gpus, *cut], 2) == [pair, gpus[2], *cut]
+    classes = {"gpu80": 80.0, "gpu160": 160.0}
+    made = Settings(hardware=classes, gpus_per_worker=2)
+    monkeypatch.setattr(settings_module, "load", lambda: made)
+    monkeypatch.setattr(launcher, "here", lambda: gpus)
+    started: list[tuple[str, list[str]]] = []
+
+    class Started:
+        process = subprocess.Popen(["true"])
+
+        def __init__(self, number: int, device: Device, taken: list[str]) -> None:
+            started.append((device.uuid, taken))
+
+    monkeypatch.setattr(launcher, "Worker", Started)
+    stop = threading.Event()
+    stop.set()
+    launcher.run(stop, [])
+    assert started == [("GPU-a,GPU-b", ["gpu80", "gpu160", ""]), ("GPU-c", ["gpu80"])]
 
 
 def test_an_unknown_class_is_refused_at_the_start():
