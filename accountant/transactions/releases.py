@@ -14,7 +14,6 @@ from accountant import tables
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.fair_use import Request, next_of
 from accountant.core.ledger.policy import Policy
-from accountant.faults import reached
 from accountant.transactions import approval, cap_usage, maintenance, set_aside
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -64,7 +63,6 @@ def _decide(engine: Engine, dataset_id: UUID, job_id: UUID, skip: Collection[UUI
         approval.released(
             locked, connection.execute(held).one(), _policy_of(connection, dataset_id)
         )
-        reached("release.written")
     return True
 
 

@@ -135,6 +135,8 @@ def test_every_point_of_the_registry_stands_in_the_code_and_no_other():
         if path.name != "faults.py"
     ]
     named = [name for source in sources for name in re.findall(r'\breached\(\s*"([^"]+)"', source)]
+    for point in ("log.written", "log.synced"):  # each home of the log has both
+        named.remove(point)
     assert sorted(named) == sorted(faults.POINTS)
 
 
