@@ -277,7 +277,9 @@ def test_a_correction_by_form(site, publish):
     name = site.api("steward").get(f"/jobs/{job_id}").json["name"]
     assert decision["asks"] == f"change the charge: {name}"
     found = decision["id"]
-    assert job_id[:8] not in _words(page_of(site, found))
+    page = _words(page_of(site, found))
+    assert name in page
+    assert job_id[:8] not in page
     for path, said in (("/confirm", "offer"), ("", "price"), ("", "ask")):  # of a job alone
         odd = second.post(f"/decisions/{found}{path}", "/inbox", answer=said, reason="seen")
         assert odd.status_code == 422
