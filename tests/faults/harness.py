@@ -130,6 +130,8 @@ class Harness:
             "EXCHEQUER_RESEND_SECONDS": str(RESEND_SECONDS),
             "EXCHEQUER_RESULTS_EVERY_SECONDS": "0",  # a worker that waits for a slot meets no fault
             "EXCHEQUER_LEFTOVER_SECONDS": "5",
+            # Celery may hear nothing after its broker was killed; the watchdog starts it again.
+            "EXCHEQUER_WATCHDOG_SECONDS": "15",
             "EXCHEQUER_NEW_ACCOUNT_HOURS": "0",  # else nobody confirms a correction
             "EXCHEQUER_FAN_OUT": str(split_counts.PARTS),
             "OMP_NUM_THREADS": "1",
