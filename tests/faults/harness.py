@@ -310,7 +310,7 @@ class Harness:
             self.desk.pause.set()
             states = ", ".join(f"'{state}'" for state in sorted(ENDED))
             going_on = self._ask(text(f"SELECT count(*) FROM jobs WHERE state NOT IN ({states})"))
-            return self.backups.recovers is None and going_on == 0
+            return self.backups.recovers is None and going_on == 0 and not self.desk.asking
 
         quiet_seconds = QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS
         if self._until(at_rest, quiet_seconds, None):

@@ -9,6 +9,8 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +62,8 @@ class Desk:
     changed_answers: list[str] = field(default_factory=list)
     restores: int = 0  # so often the database has forgotten keys of requests
     unforeseen: int = 0
+    #: Who is in the middle of a request, or of several that follow from one another.
+    asking: set["Person"] = field(default_factory=set)
 
     def start(self) -> list[threading.Thread]:
         targets = [
@@ -92,6 +96,15 @@ class Person:
             trust_env=False,
         )
 
+    @contextmanager
+    def asks(self) -> Iterator[None]:
+        """Let everybody see that this person waits for answers."""
+        self.desk.asking.add(self)
+        try:
+            yield
+        finally:
+            self.desk.asking.discard(self)
+
     def ask(self, method: str, path: str, **values: Any) -> httpx2.Response | None:
         """The first answer that is no failure of the service, from any of its processes; None: none
         came.
@@ -118,9 +131,10 @@ class Analyst(Person):
             if self.desk.pause.wait(0) or self.desk.stop.wait(self.chance.uniform(0.05, 0.5)):
                 time.sleep(0.2)
                 continue
-            self.submit()
-            if self.chance.random() < 0.3:
-                self.answer_offers()
+            with self.asks():
+                self.submit()
+                if self.chance.random() < 0.3:
+                    self.answer_offers()
 
     def answer_offers(self) -> None:
         """Accept most of what is offered; asked again after a lost answer, it is the same job."""
@@ -206,8 +220,9 @@ class Steward(Person):
             self.decide()
             if time.monotonic() - raised > 1.5 and not self.desk.pause.is_set():
                 raised = time.monotonic()
-                self.allow(self.chance.choice(self.desk.datasets))
-                self.correct()
+                with self.asks():
+                    self.allow(self.chance.choice(self.desk.datasets))
+                    self.correct()
 
     def decide(self) -> None:
         waiting = self.ask("GET", "/jobs", params={"state": "awaiting_approval", "limit": 20})

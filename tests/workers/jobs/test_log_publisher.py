@@ -140,7 +140,9 @@ def test_two_signers_at_once_sign_one_history(site):
             site.at.bench.submit(10)
         wait_for(lambda: site.published() == site.logged())
     checkpoint(site.public)[1].check()
-    assert "is not published" not in site.told.read_text()
+    problems = [line for line in site.told.read_text().splitlines() if "is not published" in line]
+    # On a busy machine a call of the store may take too long: the next turn publishes.
+    assert [line for line in problems if '"error": "LogUnusable"' not in line] == []
 
 
 @pytest.mark.slow
