@@ -270,7 +270,13 @@ class Chain:
         account = {"chain_seq": self.seq, "chain_head": self.head, **book_columns(self.books)}
         account["dataset_id"] = self.dataset_id
         columns = dict.fromkeys(name for row in self._jobs for name in row)
-        jobs = [{name: row.get(name) for name in columns} for row in self._jobs]
+        taken = text("SELECT COALESCE(max(place), 0) FROM jobs WHERE dataset_id = :dataset")
+        with self._ground.engine.connect() as connection:
+            last = connection.execute(taken, {"dataset": self.dataset_id}).scalar_one()
+        jobs = [
+            {name: row.get(name) for name in columns} | {"place": place}
+            for place, row in enumerate(self._jobs, last + 1)
+        ]
         past_guards(self._ground, {"jobs": jobs, "entries": self._entries}, account)
         tell_log(self._ground, self.dataset, self._entries)
         self._jobs, self._entries = [], []
