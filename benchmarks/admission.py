@@ -44,7 +44,6 @@ from accountant.core.ledger.rules import register_body
 from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
-from accountant.ledger_log import files
 from accountant.queries import integrity
 from accountant.transactions import allowances, approval, registrations, submission
 from accountant.transactions.job_requests import JobRequest
@@ -302,13 +301,13 @@ def take_up(ground: Ground) -> None:
 
 def slow_syncs(ground: Ground, more_ms: float) -> None:
     """Make each sync take so much longer: the write-ahead log's, and that of the log outside."""
-    sync = files._sync
+    sync = os.fsync
 
-    def slow(path: Path) -> None:
-        sync(path)
+    def slow(file: int) -> None:
+        sync(file)
         time.sleep(more_ms / 1e3)
 
-    files._sync = slow
+    os.fsync = slow  # type: ignore[assignment]
     with psycopg.connect(superuser_url(ground), autocommit=True) as connection:
         # microseconds
         connection.execute(f"ALTER SYSTEM SET commit_delay = {round(more_ms * 1e3)}")

@@ -208,6 +208,8 @@ def released(locked: LockedAccount, job: Row[Any], policy: Policy) -> None:
         why = owners.steward_departure(person, policy)
         if why is None and "approve" in policy.signed:
             why = "the policy asks by now that approvals are signed"
+        if why is None and policy.two_people and "administrator" in person.roles:
+            why = f"{person.name} is administrator too, and the policy asks by now for two people"
         if why is not None:
             _record(locked, job, handed_back(why))
             return

@@ -319,6 +319,24 @@ def test_an_approval_that_is_kept_falls_where_it_must_be_signed(shared_bench, mo
     assert "approvals are signed" in found["decision_reason"]
 
 
+def test_an_approval_that_is_kept_falls_where_its_approver_could_make_the_second_person(
+    shared_bench, months_pass
+):
+    bench = shared_bench
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0")
+    job_id = submit(bench, bench.analyst)
+    yes(bench.engine, job_id, bench.steward, "worth it")
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0", two_people=True)
+    roles = text("UPDATE users SET roles = '{steward,administrator}' WHERE id = :id")
+    with bench.engine.begin() as connection:
+        connection.execute(roles, {"id": bench.steward.id})
+    months_pass()
+    assert admit(bench) == 1
+    found = job(bench, job_id)
+    assert found["state"] == "awaiting_approval"
+    assert "two people" in found["decision_reason"]
+
+
 def test_what_a_waiting_job_says_is_true_when_it_is_read(shared_bench, months_pass):
     bench = shared_bench
     other, one = person(bench.engine, "analyst"), alone(bench)
