@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, te
 from accountant.database import connect, migrate
 from accountant.rights import PROCESSES, Process
 from accountant.settings import load
-from tests import limits, scheduling
+from tests import ceph_server, limits, object_stores, scheduling
 from tests.recorded import Recorded, that_approves, with_allowance
 from tests.support import Bench
 from web.stack.addresses import ROLES
@@ -118,6 +118,15 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_xdist_auto_num_workers():
     """As many as there are processors, and one more, as tests wait for servers and timers."""
     return (os.cpu_count() or 2) + 1
+
+
+@pytest.fixture(scope="session")
+def ceph_url():
+    """A gateway of Ceph that speaks S3, by its URL."""
+    if lacks := ceph_server.LACKS + object_stores.LACKS:
+        pytest.skip(f"not installed: {', '.join(lacks)}")
+    with ceph_server.serving() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""An object store that speaks S3: moto's server, which the lock of developers has."""
+"""Object stores that speak S3: moto's server, which the lock of developers has, and Ceph's."""
 
 import importlib.util
 import os
@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +22,8 @@ LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is 
 
 
 ROOT, SERVER = Path(__file__).resolve().parents[1], "tests.s3_server"
+#: A server's fixture as a parameter.
+CEPH = pytest.param("ceph", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,42 @@ def s3() -> Iterator[str]:
         pytest.skip(f"not installed: {', '.join(LACKS)}")
     with serving() as bucket:
         yield bucket
+
+
+@pytest.fixture
+def ceph(ceph_url: str) -> Iterator[str]:
+    """A bucket of Ceph, by its address, until the test ends."""
+    with reached(ceph_url):
+        yield "s3://bucket"
+
+
+@pytest.fixture(scope="module")
+def ceph_of_module(ceph_url: str) -> Iterator[str]:
+    """The same until the module ends, for its fixtures."""
+    with reached(ceph_url):
+        yield "s3://bucket"
+
+
+@pytest.fixture(params=["s3", CEPH])
+def bucket(request: pytest.FixtureRequest) -> str:
+    """A bucket of either server, by its address."""
+    address: str = request.getfixturevalue(request.param)
+    return address
+
+
+@contextmanager
+def reached(url: str) -> Iterator[None]:
+    """A server with a bucket, and in the environment what s3fs needs in order to get there."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    configured = dict.fromkeys(names, "test")
+    configured |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": url}
+    known = fsspec.get_filesystem_class("s3")
+    with mock.patch.dict(os.environ, configured):
+        known.clear_instance_cache()  # of another server
+        with suppress(FileExistsError):
+            fsspec.filesystem("s3").mkdir("bucket")
+        yield
+    known.clear_instance_cache()
 
 
 @contextmanager
@@ -48,14 +86,8 @@ def serving() -> Iterator[str]:
         cwd=ROOT,
         env=os.environ | {"EXCHEQUER_TEST_AWAY": str(away)},
     )
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    configured = dict.fromkeys(names, "test") | {
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "EXCHEQUER_TEST_AWAY": str(away),
-    }
     try:
-        with mock.patch.dict(os.environ, configured):
+        with mock.patch.dict(os.environ, {"EXCHEQUER_TEST_AWAY": str(away)}):
             until = time.monotonic() + 60
             while True:
                 try:
@@ -65,9 +97,8 @@ def serving() -> Iterator[str]:
                     assert server.poll() is None
                     assert time.monotonic() < until, "moto does not start"
                     time.sleep(0.2)
-            fsspec.get_filesystem_class("s3").clear_instance_cache()  # of another module's server
-            fsspec.filesystem("s3").mkdir("bucket")
-            yield "s3://bucket"
+            with reached(f"http://127.0.0.1:{port}"):
+                yield "s3://bucket"
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(20)

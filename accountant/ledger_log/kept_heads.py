@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _TOGETHER = 4096
 #: What witnesses saw has a folder beside those of logs.
 _WITNESSED = "witnessed"
+#: How stores say that an object is there, or is just being created.
+_THERE = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 
 #: By address, what was read there last: heads only move on, so it holds while the store is away.
 _last_read: dict[str, list[tuple[Head, str | None]]] = {}
@@ -39,6 +41,22 @@ def is_address(place: object) -> bool:
 def kept_heads(place: Path | str) -> Heads:
     """Return the heads that are kept in a folder, or at an address of an object store."""
     return KeptObjects(str(place)) if is_address(place) else KeptHeads(Path(place))
+
+
+def create_object(system: Any, path: str, content: bytes, **options: Any) -> bool:
+    """Return whether an object was created; False if it is there, or is just being created."""
+    try:
+        system.pipe_file(path, content, mode="create", **options)
+    except OSError as error:
+        if isinstance(error, FileExistsError) or error_code(error) in _THERE:
+            return False
+        raise
+    return True
+
+
+def error_code(error: Exception) -> object:
+    """Return what a server that speaks S3 calls an error, or None."""
+    return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
 
 
 class KeptObjects:
@@ -123,11 +141,7 @@ class KeptObjects:
     def _is_created(self, name: str, stated: dict[str, Any]) -> bool:
         """Return whether an object was created; False if it is there."""
         system, root = self._store
-        try:
-            system.pipe_file(f"{root}/{name}", json.dumps(stated).encode(), mode="create")
-        except FileExistsError:
-            return False
-        return True
+        return create_object(system, f"{root}/{name}", json.dumps(stated).encode())
 
     def _newest(self, name: str) -> tuple[Head, str | None] | None:
         for group in sorted(self._list(name), reverse=True):

@@ -24,6 +24,7 @@ from accountant.core.errors import LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.faults import reached
 from accountant.ledger_log import lines
+from accountant.ledger_log.kept_heads import create_object, error_code
 from accountant.ledger_log.lines import Logged, Position
 from accountant.ledger_log.log import LOCK_SECONDS, LedgerLog, Segment, add_lines
 from accountant.ledger_log.signed import SignedPlaces
@@ -39,8 +40,6 @@ _PAUSE_SECONDS = 1.0
 #: Objects that are read one by one before others are listed and read ahead, so many at once.
 _ONE_BY_ONE, _AT_ONCE = 8, 128
 _PROBE = "probe"
-#: How stores say that an object is there, or is just being created.
-_THERE = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 
 
 class ObjectLog(LedgerLog):
@@ -96,7 +95,7 @@ class ObjectLog(LedgerLog):
         try:  # with a place to begin at, it is not looked up before it is read
             content: bytes = system.cat_file(f"{root}/{name}", start=0, timeout=CALL_SECONDS)
         except FileNotFoundError as error:
-            if _code(error) == "NoSuchBucket":
+            if error_code(error) == "NoSuchBucket":
                 raise
             return None
         return content
@@ -104,13 +103,7 @@ class ObjectLog(LedgerLog):
     def _create(self, name: str, content: bytes) -> bool:
         """Return whether an object was created; False if it is there."""
         system, root = self._store()
-        try:
-            system.pipe_file(f"{root}/{name}", content, mode="create", timeout=CALL_SECONDS)
-        except OSError as error:
-            if isinstance(error, FileExistsError) or _code(error) in _THERE:
-                return False
-            raise
-        return True
+        return create_object(system, f"{root}/{name}", content, timeout=CALL_SECONDS)
 
     def _numbers(self, folder: str) -> list[int]:
         """Return the numbers that a folder's objects or folders are named by, in order."""
@@ -348,11 +341,6 @@ class ObjectLog(LedgerLog):
             system, root = self._store()
             found: bool = system.exists(f"{root}/{name}", timeout=CALL_SECONDS)
         return found
-
-
-def _code(error: Exception) -> object:
-    """Return what a server that speaks S3 calls an error, or None."""
-    return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
 
 
 def _head(n: int) -> str:

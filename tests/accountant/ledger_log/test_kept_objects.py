@@ -19,17 +19,19 @@ from accountant.ledger_log.kept_heads import KeptObjects
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import S3_BLOCK_BYTES, S3_LIMITS, Changed, Results
 from accountant.settings import Settings
-from tests.object_stores import frozen, s3
+from tests.object_stores import CEPH, bucket, ceph, frozen, s3
 from workers.data import manifest
 
 ORIGIN, SEED = "exchequer.example/log", b"s" * 32
-__all__ = ["s3"]
+__all__ = ["bucket", "ceph", "s3"]
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=["memory", "s3", CEPH])
 def address(request) -> str:
     """A place of its own in a store: one in memory, and one that speaks S3 where there is one."""
-    root = "memory://" if request.param == "memory" else request.getfixturevalue("s3") + "/"
+    root = (
+        "memory://" if (kind := request.param) == "memory" else f"{request.getfixturevalue(kind)}/"
+    )
     return f"{root}{uuid.uuid4().hex}"
 
 
@@ -94,6 +96,27 @@ def test_a_store_that_replaces_objects_keeps_no_head(address, tmp_path):
     assert system.find(path) == [f"{path}/probe.json"]
 
 
+@pytest.mark.parametrize("address", ["memory"], indirect=True)
+def test_a_head_that_is_there_is_found_whatever_the_library_calls_it(address, tmp_path):
+    """The gateway of Ceph says nothing that s3fs knows as a file that exists."""
+    kept = KeptObjects(address)
+    system, _ = kept._store
+    real = type(system).pipe_file
+
+    def pipe_file(name, content, mode):
+        try:
+            real(system, name, content, mode=mode)
+        except FileExistsError:
+            cause = Exception()
+            cause.response = {"Error": {"Code": "PreconditionFailed"}}
+            raise OSError(22, None) from cause
+
+    with mock.patch.object(system, "pipe_file", pipe_file):
+        for size in (3, 5):
+            LogSigner(kept, ORIGIN, SEED).sign(tiles(tmp_path / str(size), size))
+        assert kept.newest(ORIGIN).size == 5
+
+
 def test_every_process_compares_its_log_with_it(address, tmp_path):
     """An older copy of the log is found by what was signed, and while the store is away too."""
     places = SignedPlaces(None, address)
@@ -133,8 +156,8 @@ def test_the_setting_names_a_folder_or_an_address(tmp_path):
 # --- results and data -----------------------------------------------------------------------------
 
 
-def test_results_lie_in_a_bucket(s3):
-    results = Results(f"{s3}/{uuid.uuid4().hex}")
+def test_results_lie_in_a_bucket(bucket):
+    results = Results(f"{bucket}/{uuid.uuid4().hex}")
     name = f"{uuid.uuid4()}.{uuid.uuid4()}.0"
     with results.create(name, reserved=10) as file:
         file.write(b"a draft")
@@ -151,9 +174,9 @@ def test_results_lie_in_a_bucket(s3):
         results.open(sha256).read()
 
 
-def test_what_ends_before_its_end_replaces_nothing(s3):
+def test_what_ends_before_its_end_replaces_nothing(bucket):
     """Two workers publish one draft: the first one destroys it while the second one reads it."""
-    results, content = Results(f"{s3}/{uuid.uuid4().hex}"), b"text of a job" * 10_000
+    results, content = Results(f"{bucket}/{uuid.uuid4().hex}"), b"text of a job" * 10_000
     sha256 = hashlib.sha256(content).hexdigest()
     results.publish(sha256, lambda: iter([content]))
     reads = []
@@ -175,8 +198,8 @@ def test_what_ends_before_its_end_replaces_nothing(s3):
     assert results.drafts() == []
 
 
-def test_a_large_file_is_sent_in_parts_that_each_end_in_time(s3, monkeypatch):
-    results, block = Results(f"{s3}/{uuid.uuid4().hex}"), b"x" * 2**20
+def test_a_large_file_is_sent_in_parts_that_each_end_in_time(bucket, monkeypatch):
+    results, block = Results(f"{bucket}/{uuid.uuid4().hex}"), b"x" * 2**20
     sent = []
     system = results._store._system
     real = type(system)._call_s3
@@ -193,8 +216,8 @@ def test_a_large_file_is_sent_in_parts_that_each_end_in_time(s3, monkeypatch):
     assert lengths == [S3_BLOCK_BYTES, S3_BLOCK_BYTES, 20 * 2**20 - 2 * S3_BLOCK_BYTES]
 
 
-def test_what_another_process_writes_is_listed_and_read_whole(s3):
-    results, name = Results(f"{s3}/{uuid.uuid4().hex}"), f"{uuid.uuid4()}.{uuid.uuid4()}.0"
+def test_what_another_process_writes_is_listed_and_read_whole(bucket):
+    results, name = Results(f"{bucket}/{uuid.uuid4().hex}"), f"{uuid.uuid4()}.{uuid.uuid4()}.0"
     with results.create(name) as file:
         file.write(b"a draft")
     assert len(results.drafts()) == 1
@@ -206,8 +229,8 @@ def test_what_another_process_writes_is_listed_and_read_whole(s3):
     assert results.draft(name).read() == b"a longer draft"
 
 
-def test_a_bucket_that_is_not_there_is_a_problem(s3):
-    assert Results(f"{s3}/empty").problem() is None
+def test_a_bucket_that_is_not_there_is_a_problem(bucket):
+    assert Results(f"{bucket}/empty").problem() is None
     missing = Results("s3://no-such-bucket/results").problem()
     assert missing == "results can't be read: the bucket is not there"
 
@@ -234,8 +257,8 @@ def test_each_call_of_a_store_that_freezes_ends(s3, monkeypatch):
     assert results.open(sha256).read() == content
 
 
-def test_data_in_a_bucket_that_changed_since_it_was_registered_is_not_read(s3):
-    address = f"{s3}/{uuid.uuid4().hex}.csv"
+def test_data_in_a_bucket_that_changed_since_it_was_registered_is_not_read(bucket):
+    address = f"{bucket}/{uuid.uuid4().hex}.csv"
     store = fsspec.filesystem("s3")
     store.pipe_file(address, b"text\nfirst\nsecond\n")
     registered = manifest.of(address)

@@ -20,10 +20,10 @@ from accountant.ledger_log.objects import ObjectLog
 from accountant.ledger_log.publication import entries_from
 from accountant.settings import Settings
 from tests.accountant.ledger_log.test_files import chain, write
-from tests.object_stores import s3
+from tests.object_stores import CEPH, ceph, s3
 
 ROOT = Path(__file__).resolve().parents[3]
-__all__ = ["s3"]
+__all__ = ["ceph", "s3"]
 
 
 def opened(place: str) -> LedgerLog:
@@ -37,12 +37,12 @@ def another(log: LedgerLog) -> LedgerLog:
     return opened(log.place)
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", CEPH])
 def log(request, tmp_path):
     if request.param == "folder":
         made = opened(str(tmp_path / "log"))
     else:
-        made = opened(f"{request.getfixturevalue('s3')}/{uuid.uuid4().hex}")
+        made = opened(f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}")
     made.begin()
     return made
 

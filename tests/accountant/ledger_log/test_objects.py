@@ -2,6 +2,8 @@
 
 import importlib.util
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from unittest import mock
 
 import pytest
@@ -12,15 +14,16 @@ from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.lines import Head
 from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.objects import ObjectLog
+from accountant.results import place_at
 from tests.accountant.ledger_log.test_files import chain, write
-from tests.object_stores import Prefix, answering_503, frozen, s3
+from tests.object_stores import CEPH, Prefix, answering_503, bucket, ceph, frozen, s3
 
-__all__ = ["s3"]
+__all__ = ["bucket", "ceph", "s3"]
 
 
 @pytest.fixture
-def place(s3) -> Prefix:
-    return Prefix(f"{s3}/{uuid.uuid4().hex}")
+def place(bucket) -> Prefix:
+    return Prefix(f"{bucket}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture
@@ -28,6 +31,10 @@ def log(place) -> ObjectLog:
     made = ObjectLog(place, together=8)
     made.begin()
     return made
+
+
+#: For tests that stop the store's server.
+moto_alone = pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 
 
 def another(log) -> ObjectLog:
@@ -63,6 +70,31 @@ def test_of_two_who_begin_a_log_one_does(place):
     assert first.begin() == second.begin() == ObjectLog(place).identity
 
 
+@pytest.mark.parametrize("bucket", [CEPH], indirect=True)
+def test_of_many_who_create_one_name_at_once_one_does(place):
+    """Each writer has connections of its own. (moto's order is that of a lock in tests.)"""
+    writers = [ObjectLog(place) for _ in range(8)]
+    for each in writers:
+        each._store = opened_apart(each)
+        assert each._get("race") is None  # it is connected
+    with ThreadPoolExecutor(len(writers)) as threads:
+        for number in range(25):
+            name, start = f"race/{number}", Barrier(len(writers))
+
+            def create(mark, name=name, start=start):
+                start.wait(30)
+                return writers[mark]._create(name, b"%d" % mark)
+
+            created = list(threads.map(create, range(len(writers))))
+            assert sum(created) == 1
+            assert writers[0]._get(name) == b"%d" % created.index(True)
+
+
+def opened_apart(log):
+    system, root = place_at(log.place, use_listings_cache=False, skip_instance_cache=True)
+    return lambda: (system, root)
+
+
 def test_an_append_is_one_put_however_many_datasets_there_are(place):
     log = ObjectLog(place)
     log.begin()
@@ -90,6 +122,7 @@ def test_an_append_is_one_put_however_many_datasets_there_are(place):
 # --- a store that is away -------------------------------------------------------------------------
 
 
+@moto_alone
 @pytest.mark.parametrize(
     ("away", "error"), [(answering_503, "OSError"), (frozen, "FSTimeoutError")]
 )

@@ -28,11 +28,11 @@ from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.registrations import state_policy
 from accountant.transactions.settlement import Output
 from tests.accountant.ledger_log.test_files import fill, small_disk
-from tests.object_stores import Prefix, answering_503, frozen, s3
+from tests.object_stores import Prefix, answering_503, ceph_of_module, frozen, s3
 from tests.restores import ground
 from tests.support import Bench, put
 
-__all__ = ["s3", "small_disk"]
+__all__ = ["ceph_of_module", "s3", "small_disk"]
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -41,10 +41,14 @@ def place_of(request) -> Prefix | None:
     """A place of its own in a store, or None for a folder, as the fixture's parameter says."""
     if request.param == "folder":
         return None
-    return Prefix(f"{request.getfixturevalue('s3')}/{uuid.uuid4().hex}/log")
+    return Prefix(f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}/log")
 
 
-HOMES = ["folder", pytest.param("s3", marks=pytest.mark.slow)]
+HOMES = [
+    "folder",
+    pytest.param("s3", marks=pytest.mark.slow),
+    pytest.param("ceph_of_module", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="module", params=HOMES)

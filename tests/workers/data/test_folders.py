@@ -10,12 +10,12 @@ import pytest
 from pyarrow import parquet
 
 from accountant.core.errors import DataError
-from tests.object_stores import s3
+from tests.object_stores import CEPH, ceph, s3
 from workers.data import fingerprints, manifest, records
 from workers.data.addresses import files
 from workers.data.records import Layout
 
-__all__ = ["s3"]
+__all__ = ["ceph", "s3"]
 
 LAYOUT, KEY = Layout("{text}", "id"), b"k" * 32
 ROWS = "id,text\n" + "".join(f"p{number},note {number}\n" for number in range(20))
@@ -205,11 +205,11 @@ def test_many_files_are_listed_up_to_a_hundred(folder):
         manifest.check(str(folder), registered)
 
 
-@pytest.mark.parametrize("store", ["memory", "s3"])
+@pytest.mark.parametrize("store", ["memory", "s3", CEPH])
 def test_object_stores_follow_the_same_rules(store, request):
     import fsspec
 
-    root = "memory://" if store == "memory" else request.getfixturevalue("s3") + "/"
+    root = "memory://" if store == "memory" else request.getfixturevalue(store) + "/"
     system, cells = fsspec.core.url_to_fs(f"{root}cells")
     for name in (
         "notes.csv",

@@ -23,13 +23,13 @@ from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.publication import publish_log
 from tests.accountant.ledger_log.test_files import chain, write
-from tests.accountant.transactions.test_ledger_log import HOMES, place_of
+from tests.accountant.transactions.test_ledger_log import place_of
 from tests.conftest import as_process
-from tests.object_stores import s3
+from tests.object_stores import CEPH, ceph, s3
 from tests.restores import ground
 
 SEED, NAME = b"p" * 32, "exchequer.example/log"
-__all__ = ["s3"]
+__all__ = ["ceph", "s3"]
 KEY = key_of(NAME, SEED)
 #: A state of the process is waited for; a machine that is many times slower loses nothing by it.
 PATIENCE_SECONDS = 180
@@ -94,7 +94,7 @@ class Site:
         return sum(1 for _ in logged_entries(log_at(self.at.folder)))
 
 
-@pytest.fixture(params=HOMES)
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow), CEPH])
 def site(servers, tmp_path, request):
     with ground(servers, tmp_path / "log", place_of(request)) as at:
         yield Site(at, tmp_path)

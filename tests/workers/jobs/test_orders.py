@@ -40,14 +40,14 @@ from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.conftest import as_process
-from tests.object_stores import s3
+from tests.object_stores import CEPH, ceph, s3
 from tests.support import Bench, as_file, written, yes
 from workers import models
 from workers.data import corpora, manifest, records
 from workers.interface import Artifact, Text
 from workers.jobs import job_inputs, tasks
 
-__all__ = ["s3"]
+__all__ = ["ceph", "s3"]
 
 PARAMETERS = {
     "aggregation": "median",
@@ -213,8 +213,8 @@ def spy(monkeypatch) -> Spy:
 def desk(request, logged, owning, tmp_path, monkeypatch) -> Desk:
     store = request.param
     root = str(tmp_path) if store == "disk" else f"memory://{uuid.uuid4().hex}"
-    if store == "s3":
-        root = f"{request.getfixturevalue('s3')}/{uuid.uuid4().hex}"
+    if store not in ("disk", "memory"):
+        root = f"{request.getfixturevalue(store)}/{uuid.uuid4().hex}"
     made = Settings(home=tmp_path, data_roots=root, model_roots=str(tmp_path), lease_seconds=60)
     monkeypatch.setattr(settings_module, "load", lambda: made)
     monkeypatch.setattr(job_inputs, "engine", lambda: logged)
@@ -393,7 +393,7 @@ def test_no_more_bytes_are_held_than_were_registered(tmp_path, monkeypatch):
     assert sum(read) <= registered["bytes"] + 16
 
 
-@pytest.mark.parametrize("desk", ["disk", "memory", "s3"], indirect=True)
+@pytest.mark.parametrize("desk", ["disk", "memory", "s3", CEPH], indirect=True)
 @pytest.mark.parametrize("when", ["before the claim", "as it is opened"])
 def test_data_that_changed_ends_the_job_before_it_reads(desk, spy, monkeypatch, when):
     """As many bytes as before: wherever it lies, the job is void."""
