@@ -116,7 +116,8 @@ def main() -> int:
     counts = timed("counting", lambda: count(private(records, generating), centres), generating)
     noisy = laplace_on_grid(counts, 10)
     batches = records // len(LABELS) // BATCH
-    made = timed("keeping", lambda: keep(centres, noisy, KEPT // len(LABELS), batches), generating)
+    each, many = KEPT // len(LABELS), [batches] * len(LABELS)
+    made = timed("keeping", lambda: keep(centres, noisy, each, many), generating)
     places = timed(
         "assigning", lambda: within(private(records, generating), held, made), generating
     )

@@ -99,6 +99,9 @@ def _begun(name: str, values: dict[str, str], told: str) -> str:
 def submit(name: str) -> BaseResponse:
     """Price, fit or submit: the same form with three buttons, so that it works without scripts."""
     values = sent()
+    if values.get("counts"):  # they say how many batches there are, in place of any number
+        fields = ("label_counts", "batches_per_label", "batches_to_run")
+        values |= {PREFIX + field: "" for field in fields} | {PREFIX + fields[0]: values["counts"]}
     action = values.get("action", "price")
     switched = _switched(name, values)
     # whatever was pressed: the fields that were filled in are those of another
@@ -357,6 +360,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None, wante
         about=about if documents.is_there(about := f"mechanisms/{mechanism.id}") else "",
         reloads={PREFIX + need.partition("=")[0] for need in mechanism.needs},
         models=offered.models,
+        counts_published=offered.counts,
         earlier=offered.earlier,
         groups=groups,
         expert=any(group.is_open for group in groups)

@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, invalid
 from accountant.core.ledger.caps import SIGNED, STATED
-from accountant.core.mechanisms import charge, noisy_count
+from accountant.core.mechanisms import charge
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs, workers
@@ -24,7 +24,7 @@ from web.api.jobs import ORDER, card_response, found_jobs
 from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine
-from web.views import rehearsals, results
+from web.views import job_form_defaults, rehearsals, results
 from web.views.decisions import about_job, open_offers
 from web.views.forms import BLANK, Form, done, listed, sent, shown_again
 from web.views.template_filters import state_look
@@ -78,7 +78,7 @@ def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
         **published,
         artifacts=released,
         rehearsal=report,
-        label_counts=_label_counts(job),
+        label_counts=job_form_defaults.label_counts(job),
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
@@ -88,15 +88,6 @@ def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
         said=said,
         **_live(job),
     )
-
-
-def _label_counts(job: Mapping[str, Any]) -> str:
-    """Return noisy counts of labels as a form's field takes them; "" for another job."""
-    if job["mechanism"] != noisy_count.MECHANISM.id or not job["output_sha256"]:
-        return ""
-    lines = outputs.first_texts(job["output_sha256"], UUID(job["id"]), RELEASED) or []
-    counts = [max(0, line["count"]) for line in lines if line.get("label") is not None]
-    return "\n".join(map(str, counts))
 
 
 def _job(job_id: UUID) -> dict[str, Any]:

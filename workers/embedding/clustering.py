@@ -13,7 +13,7 @@ memory grows by only two numbers per record.
 
 import heapq
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,8 +75,8 @@ class Clusters:
     """The kept centres with their released counts: all of it is public.
 
     `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: indices of centres, ascending,
-    int64 (labels, k). `batches`: how many of its label's batches each kept centre has, int64
-    (labels, k).
+    int64 (labels, k). `batches`: how many of its label's batches each of them has, int64 (labels,
+    k): 0 where a label has fewer batches than k, which leaves its smaller counts without one.
     """
 
     centres: Floats
@@ -94,22 +94,22 @@ class Clusters:
         }
 
 
-def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clusters:
-    """Return the `clusters` largest counts of each label, with its `batches` divided among them.
+def keep(centres: Floats, noisy: Integers, clusters: int, batches: Sequence[int]) -> Clusters:
+    """Return the `clusters` largest counts of each label, with its number of `batches` divided
+    among them.
 
-    A centre that is not kept adds its count to the nearest kept one, where its records will go.
-    Each kept centre gets one batch; every further batch goes where batches are fullest by these
-    counts. Raises ValueError if a label has fewer batches than clusters.
+    A label of fewer batches keeps as many clusters. A centre without a batch adds its count to the
+    nearest one that has one, where its records will go. Each of these gets one batch; every further
+    batch goes where batches are fullest by these counts.
     """
-    clusters = min(clusters, len(centres))
-    if batches < clusters:
-        raise ValueError("each cluster needs a batch")
-    chosen = np.sort(np.argsort(-noisy, axis=1, kind="stable")[:, :clusters], axis=1)
-    shared = [
-        _share(weighted_votes(centres, row.astype(float), centres[places]), batches)
-        for row, places in zip(noisy, chosen, strict=True)
-    ]
-    return Clusters(centres, noisy, chosen, np.array(shared, np.int64))
+    largest = np.argsort(-noisy, axis=1, kind="stable")[:, : min(clusters, len(centres))]
+    kept = np.sort(largest, axis=1)
+    seats = np.zeros_like(kept)
+    for row, places, many, shared in zip(noisy, largest, batches, seats, strict=True):
+        own = np.sort(places[:many])
+        weights = weighted_votes(centres, row.astype(float), centres[own])
+        shared[np.isin(np.sort(places), own)] = _share(weights, many)
+    return Clusters(centres, noisy, kept, seats)
 
 
 def _share(weights: NDArray[np.float64], total: int) -> list[int]:
@@ -132,9 +132,10 @@ def within(
     A record without an embedding is in its label's first cluster.
     """
     batches_of: dict[str | None, Iterator[tuple[int, int]]] = {}
-    for (label, pieces), centres, many in zip(
+    for (label, pieces), kept, seats in zip(
         pieces_of.items(), clusters.kept, clusters.batches, strict=True
     ):
+        centres, many = kept[seats > 0], seats[seats > 0]
         cluster_places = np.maximum(nearest(pieces, clusters.centres[centres])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
         batches_of[label] = map(places.__getitem__, cluster_places.tolist())

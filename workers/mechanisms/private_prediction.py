@@ -172,7 +172,8 @@ def _clustered(
     counts = count(embedded(records, embedder, tokens, progress.check), centres)
     noisy = meter.laplace(counts, count_sensitivity(terms), cluster_event(parameters))
     cluster_counts = clusters_per_label(parameters, terms)
-    clusters = keep(centres, noisy, cluster_counts, parameters.batches_per_label or 1)
+    many = list(parameters.batches_by_label(terms).values())
+    clusters = keep(centres, noisy, cluster_counts, many)
     return clusters, within(embedded(records, embedder, tokens, progress.check), records, clusters)
 
 

@@ -50,7 +50,8 @@ class Turn(NamedTuple):
     """One batch in one round of an allocation: in each round every unit draws its batch anew.
 
     `round`: 0 for the first. `batch`: the number that a unit's coin shows; batches of that number
-    in other parts of the data, such as labels, are parts of the same.
+    in other parts of the data, such as labels, are parts of the same. A part may have more batches
+    than were priced where all are run: a unit is harder to find there, and costs no more.
     """
 
     round: int
@@ -340,7 +341,8 @@ class Meter:
             raise ValueError(f"round {turn.round} after {rounds.begun} rounds have begun")
         if turn.round == rounds.begun:
             rounds = _Rounds(rounds.begun + 1)
-        covered = rounds.begun <= self._covered[event] and 0 <= turn.batch < event.run
+        runs = turn.batch >= 0 and (turn.batch < event.run or event.run == event.batches)
+        covered = rounds.begun <= self._covered[event] and runs
         if not covered or rounds.drawn[turn] >= event.tokens:
             raise MeterExceeded("the reservation does not cover this draw")
         rounds.drawn[turn] += 1

@@ -187,6 +187,13 @@ class Batched(Supported):
             for label in labels
         }
 
+    def coin_sides(self, terms: Terms) -> int:
+        """Return the number of batches that a unit's coin picks from: the fewest of any label.
+
+        More batches never cost more (docs/accounting.md, 10.9).
+        """
+        return min(self.batches_by_label(terms).values())
+
     def batches_run(self, terms: Terms) -> int:
         """Return batches that run in one round, over all labels."""
         label_batches = self.batches_by_label(terms).values()
@@ -226,9 +233,11 @@ def _check_labels(parameters: Batched, terms: Terms) -> None:
         raise invalid("label_counts", problem, "one for each label, in their order, or nothing")
     if counts and parameters.batches_per_label is not None:
         raise invalid("batches_per_label", "given beside label_counts", "one of the two")
-    if counts and parameters.amplified:
-        why = "a coin is worth what the number of batches says, which is one for all labels"
+    if counts and parameters.amplified and terms.max_records_per_unit > 1:
+        why = "a unit's records in two labels share a coin, which wants as many batches in each"
         raise invalid("label_counts", why, "nothing, or amplification none")
+    if counts and parameters.batches_to_run is not None:
+        raise invalid("batches_to_run", "given beside label_counts", "one of the two")
     most = max(parameters.label_counts, default=0)
     if most > MOST_BATCHES * parameters.units:
         problem = f"{most:,} records are over {MOST_BATCHES:,} batches of {parameters.units:,}"
@@ -258,13 +267,13 @@ def _check_allocation(parameters: Batched) -> None:
                 "nothing, or amplification allocation",
             )
         return
-    if k is None:
+    if k is None and not parameters.label_counts:
         why = (
             "not given, and no public size to derive it from: what a secret batch is worth "
             "depends on it"
         )
         raise invalid("batches_per_label", why, "a whole number from 1")
-    if g is not None and g > k:
+    if g is not None and k is not None and g > k:
         raise invalid("batches_to_run", f"{g} of {k} batches", f"1 to {k}")
 
 
@@ -272,7 +281,7 @@ def turn(
     parameters: Batched, shift: Fraction, tokens: int, terms: Terms
 ) -> Allocated | AllocatedReplaced:
     """Return a round: `tokens` of each batch, where one unit moves scores by at most `shift`."""
-    k = parameters.batches_per_label or 1
+    k = parameters.coin_sides(terms)
     kind = Allocated if terms.neighbours is Neighbours.ADD_REMOVE else AllocatedReplaced
     return kind(k, parameters.batches_to_run or k, tokens, Exponential(float_up(shift)))
 
@@ -295,16 +304,17 @@ def describe_allocation(
 
     `contexts`: the public number of prompts that a batch reads.
     """
-    k = parameters.batches_per_label or 1
+    k = parameters.coin_sides(terms)
     g, rounds = parameters.batches_to_run or k, parameters.rounds
     far = doubled(terms) * shift
     zcdp = up(float(far**2 / 2 * rounds * tokens), 4)
     prompts = rounds * parameters.batches_run(terms) * contexts
     idle = f", of which {g:,} are run," if g < k else ""
+    least = " of the label with the fewest" if parameters.label_counts else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
         f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a "
-        f"unit lies in: {begun} charged whole once a token of it is drawn",
+        f"unit{least} lies in: {begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP "
         f"{zcdp:.4g}",
         f"a round's prompts that memory has no room for are read anew: at most {prompts:,} in all",

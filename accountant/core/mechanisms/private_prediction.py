@@ -338,11 +338,9 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
     batches = batches_per_label(parameters, terms)
     if parameters.batching == "uniform":
         return batches
-    if parameters.labels or parameters.label_counts:
-        named = "labels" if parameters.labels else "label_counts"
-        raise invalid(
-            named, "clusters are counted over all labels at once", "nothing, or batching uniform"
-        )
+    if parameters.labels:
+        why = "clusters are counted over all labels at once"
+        raise invalid("labels", why, "nothing, or batching uniform")
     counts, labels = parameters.clusters, max(1, len(terms.labels))
     if counts > parameters.public_centres:
         raise invalid(

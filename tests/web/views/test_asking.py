@@ -611,3 +611,12 @@ def test_paid_counts_of_labels_are_named_for_texts_in_one_click(site, publish):
     form = fields(browser.get(link).text)
     assert form["mechanism"] == "private-prediction"
     assert form["parameters.label_counts"].split() == ["300", "0"]
+    address = f"{site.dataset}/submit?mechanism=private-prediction"
+    shown = browser.get(address).text
+    assert ">300, 0 <" in shown
+    form = {**fields(shown), "purpose": "kept", "parameters.batches_per_label": "7"}
+    data = {**form, "counts": "300\r\n0"}
+    page = browser.client.post(f"{site.dataset}/submit", data=data)
+    form = fields(page.text)
+    assert form["parameters.label_counts"].split() == ["300", "0"]
+    assert (form["parameters.batches_per_label"], form["purpose"]) == ("", "kept")

@@ -95,7 +95,7 @@ def grouped(
     """(sums, contexts) of each batch, given the released counts."""
     places = None
     if parameters.batching == "clusters":
-        made = keep(CENTRES, noisy, 3, parameters.batches_per_label)
+        made = keep(CENTRES, noisy, 3, [parameters.batches_per_label] * 2)
         places = within(embedded(data, EMBEDDER, 16, lambda: None), data, made)
     if partner in ("exact-slot", "lowest-hash"):
         found = data.pairs(
@@ -228,26 +228,37 @@ def test_kept_are_the_largest_noisy_counts_and_every_batch_is_given_out(
     noise, clusters, more, data
 ):
     noisy = np.array(noise).reshape(2, 7)
-    made = keep(CENTRES, noisy, clusters, clusters + more)
+    made = keep(CENTRES, noisy, clusters, [clusters + more] * 2)
     for row, kept, many in zip(noisy, made.kept, made.batches, strict=True):
         assert len(set(kept)) == clusters
         assert sorted(row[kept]) == sorted(row)[-clusters:]
         assert many.min() >= 1
         assert many.sum() == clusters + more
-    with pytest.raises(ValueError, match="batch"):
-        keep(CENTRES, noisy, clusters, clusters - 1)
+
+
+def test_a_label_of_fewer_batches_keeps_as_many_clusters_and_each_record_is_in_one():
+    """A rare label's records are not spread over batches that they can't fill."""
+    noisy = np.array([[9, 8, 7, 6, 5, 4, 3], [1, 2, 9, 3, 8, 4, 5]])
+    made = keep(CENTRES, noisy, 4, [2, 6])
+    assert (made.batches > 0).sum(axis=1).tolist() == [2, 4]
+    assert made.kept[0][made.batches[0] > 0].tolist() == [0, 1]
+    assert made.batches.sum(axis=1).tolist() == [2, 6]
+    data = dataset([[("a", word)] for word in WORDS[:20]], 1, b"k" * 32)
+    places = within(embedded(data, EMBEDDER, 16, lambda: None), data, made)
+    assert {first for first, _ in places} == {0, 1}
+    assert {many for _, many in places} == {1}
 
 
 def test_larger_clusters_have_more_batches_in_proportion():
     noisy = np.array([[600, 300, 100, -5, 0, 0, 0]])
     far = unit(np.eye(7, dtype=np.float32))
-    made = keep(far, noisy, 3, 10)
+    made = keep(far, noisy, 3, [10])
     assert made.kept.tolist() == [[0, 1, 2]]
     assert made.batches.tolist() == [[6, 3, 1]]
 
 
 def test_a_record_without_an_embedding_is_in_a_fixed_cluster():
-    made = keep(CENTRES, np.arange(14).reshape(2, 7), 3, 9)
+    made = keep(CENTRES, np.arange(14).reshape(2, 7), 3, [9, 9])
     data = dataset([[("a", "unknown")], [("b", "")], [("a", "w1")]], 1, b"k" * 32)
     assert counts_of(data).sum() == 1
     places = within(embedded(data, EMBEDDER, 16, lambda: None), data, made)

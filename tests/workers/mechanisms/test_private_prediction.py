@@ -97,9 +97,12 @@ def test_a_label_has_the_batches_that_its_counts_fill(model):
         "batches_per_label": None,
         "tokens_per_batch": 2,
     }
-    resolved, _, meter, progress = run(model, raw, data, terms)
-    assert progress.done == progress.total == 21 * 2
-    assert releases(meter.realized) == releases(PRICE.price(resolved, terms).dp)
+    for amplification in ("none", "allocation"):
+        resolved, _, meter, progress = run(
+            model, {**raw, "amplification": amplification}, data, terms
+        )
+        assert progress.done == progress.total == 21 * 2
+        assert releases(meter.realized) == releases(PRICE.price(resolved, terms).dp)
 
 
 def test_of_labels_as_unlike_as_90_to_8_to_2_each_draws_at_the_temperature_asked_for(model):

@@ -73,6 +73,15 @@ def test_a_batch_that_was_not_to_run_draws_nothing():
     assert releases(meter.realized) == {}
 
 
+def test_a_part_may_have_more_batches_than_were_priced_where_all_are_run():
+    event = Allocated(4, 4, 2, Exponential(0.1))
+    meter = Meter(event)
+    draw(meter, 0, batch=9, event=event)
+    assert releases(meter.realized) == {event: 1}
+    with pytest.raises(MeterExceeded):
+        draw(meter, 0, batch=-1, event=event)
+
+
 @pytest.mark.parametrize("number", [1, 2, -1])
 def test_rounds_begin_in_their_order(number):
     with pytest.raises(ValueError, match="rounds have begun"):

@@ -93,7 +93,6 @@ BAD = [
     (PREDICTION, {**SECRET, "rounds": 0}, "rounds"),
     (PREDICTION, {**SECRET, **MEDIAN}, "amplification"),
     (PREDICTION, {**SECRET, "batching": "clusters"}, "amplification"),
-    (PREDICTION, {**SECRET, "label_counts": [1, 2, 3, 4]}, "label_counts"),
     (PREDICTION, {"amplification": "shuffling"}, "amplification"),
 ]
 

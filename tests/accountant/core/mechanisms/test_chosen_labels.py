@@ -36,9 +36,11 @@ def test_labels_that_can_not_be_are_named(mechanism, labels, problem):
     assert only.allowed
 
 
-@pytest.mark.parametrize("chosen", [{"labels": ["a"]}, {"label_counts": [1, 2, 3]}])
-def test_clusters_are_counted_over_all_labels(chosen):
-    raw = {**chosen, "batching": "clusters", "public_corpus": "c", "embedding": "e"}
+CLUSTERS = {"batching": "clusters", "public_corpus": "c", "embedding": "e"}
+
+
+def test_clusters_are_counted_over_all_labels():
+    raw = {"labels": ["a"], **CLUSTERS}
     with pytest.raises(InvalidRequest, match="over all labels"):
         BOTH[0].parse(raw, TERMS)
 
@@ -74,9 +76,9 @@ def test_each_label_gets_the_batches_that_its_records_fill(mechanism):
         ),
         ({"label_counts": [1, 2, 3], "batches_per_label": 5}, "batches_per_label", "given beside"),
         (
-            {"label_counts": [1, 2, 3], "amplification": "allocation"},
-            "label_counts",
-            "a coin is worth",
+            {"label_counts": [1, 2, 3], "amplification": "allocation", "batches_to_run": 1},
+            "batches_to_run",
+            "given beside",
         ),
     ],
 )
@@ -87,6 +89,36 @@ def test_counts_that_can_not_be_are_named(mechanism, raw, field, problem):
     (only,) = found.value.problems
     assert only.field.startswith(field)
     assert problem in only.problem
+
+
+def test_counts_change_no_price_of_clusters():
+    raw = {**CLUSTERS, "clusters": 60, "batch_size": 64}
+    parsed = BOTH[0].parse({**raw, "label_counts": [8_100, 720, 180]}, TERMS)
+    assert parsed.batches_by_label(TERMS) == {"a": 127, "b": 11, "c": 3}
+    assert BOTH[0].price(parsed, TERMS).dp == BOTH[0].price(BOTH[0].parse(raw, TERMS), TERMS).dp
+
+
+SECRET = {"label_counts": [8_100, 720, 180], "batch_size": 64, "amplification": "allocation"}
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("mechanism", BOTH, ids=lambda each: each.id)
+def test_a_coin_is_worth_what_the_label_with_the_fewest_batches_makes_it(mechanism, neighbours):
+    terms = Terms(neighbours, public_size=9_000, labels=TERMS.labels)
+    three = {**SECRET, "label_counts": (), "batches_per_label": 3}
+    price = mechanism.price(mechanism.parse(SECRET, terms), terms)
+    assert price.dp == mechanism.price(mechanism.parse(three, terms), terms).dp
+    assert any("of the label with the fewest" in line for line in price.breakdown)
+    without = mechanism.parse({**SECRET, "labels": ["a", "b"]}, terms)
+    eleven = mechanism.parse({**three, "batches_per_label": 11}, terms)
+    assert mechanism.price(without, terms).dp == mechanism.price(eleven, terms).dp
+
+
+@pytest.mark.parametrize("mechanism", BOTH, ids=lambda each: each.id)
+def test_records_of_a_unit_in_two_labels_want_as_many_batches_in_each(mechanism):
+    terms = Terms(public_size=9_000, labels=TERMS.labels, max_records_per_unit=2)
+    with pytest.raises(InvalidRequest, match="share a coin"):
+        mechanism.parse(SECRET, terms)
 
 
 @settings(max_examples=60, deadline=None)

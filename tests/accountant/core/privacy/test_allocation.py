@@ -103,6 +103,15 @@ def test_no_adaptive_strategy_passes_the_price(batches, run, tokens, shift):
             assert found >= 0.8 * price
 
 
+@pytest.mark.parametrize(("batches", "fewer", "tokens"), [(4, 3, 1), (4, 1, 2), (3, 2, 2)])
+def test_no_adaptive_strategy_over_more_batches_passes_the_price_of_fewer(batches, fewer, tokens):
+    """A label of more batches than the one whose number is priced."""
+    for order in (1.5, 2.0, 9.0):
+        event = Allocated(fewer, fewer, tokens, Exponential(0.6))
+        price = float(divergences.renyi(event, Fraction(order)))
+        assert worst(order, batches, batches, tokens, 0.6, seed=batches) <= price
+
+
 @pytest.mark.parametrize(("batches", "shift", "order"), [(16, 0.3, 32), (4, 0.6, 9), (8, 0.2, 40)])
 def test_the_direction_without_against_with_is_priced(batches, shift, order):
     """One draw a batch, where the power series alone lies below a real pair."""
