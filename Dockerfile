@@ -22,24 +22,24 @@ WORKDIR /opt/exchequer
 ENV VENV=/opt/exchequer/.venv PATH=/opt/exchequer/.venv/bin:$PATH EXCHEQUER_HOME=/var/lib/exchequer
 COPY scripts/install.py scripts/
 COPY requirements*.lock ./
-RUN python scripts/install.py web && rm -rf ~/.cache
+RUN python scripts/install.py web && pip uninstall --quiet --yes uv && rm -rf ~/.cache
 
 # TORCH names a build of torch: cpu, cuda, or auto, which is the one for the CPU where an image is built on a machine
 # without a GPU.
 FROM base AS engine
 ARG TORCH=auto
-RUN TORCH="$TORCH" python scripts/install.py libraries && rm -rf ~/.cache
+RUN TORCH="$TORCH" python scripts/install.py libraries && pip uninstall --quiet --yes uv && rm -rf ~/.cache
 
 # Editable, so that migrations/ stays where alembic and the package look for it.
 FROM engine AS worker
 COPY . .
-RUN python3 scripts/install.py service
+RUN python3 scripts/install.py service && pip uninstall --quiet --yes uv && rm -rf ~/.cache
 USER 10001
 CMD ["python", "-m", "workers.jobs.launcher"]
 
 FROM base AS web
 COPY . .
-RUN python3 scripts/install.py web-service
+RUN python3 scripts/install.py web-service && pip uninstall --quiet --yes uv && rm -rf ~/.cache
 USER 10001
 EXPOSE 8750
 CMD ["gunicorn", "--config=python:web.gunicorn_settings", "--bind=0.0.0.0:8750", "web.app:create_app()"]

@@ -149,10 +149,14 @@ class Composed:
             for part in (*service.get("entrypoint", ()), *service["command"])
         ]
 
+    def within(self, name: str, command: list[str]) -> list[str]:
+        """A service's command, where it runs in something."""
+        return command
+
     def start(self, name: str, *instead: str) -> subprocess.Popen[str]:
         """A service's process; `instead` of its own command."""
         log = (self.folder / f"{name}.log").open("ab")
-        command = list(instead) or self.command(name)
+        command = self.within(name, list(instead) or self.command(name))
         process = subprocess.Popen(
             command,
             cwd=ROOT,
