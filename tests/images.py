@@ -27,7 +27,8 @@ from tests.composed import ROOT, Composed, encrypting_postgres
 from tests.encrypted import encrypted
 from tests.web.stack.test_composed import make_cluster, owner, ready, start_postgres, until
 from tests.workers.conftest import SAMPLE
-from tests.workers.jobs.test_jobs import DATA, LABELS
+from tests.workers.jobs.test_jobs import DATA
+from workers.sample import LABELS
 
 #: Whose numbers no image knows: "any uid" is one that has no name in /etc/passwd.
 ANY = 23456
@@ -180,16 +181,20 @@ class Person:
             raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
         return answer.json()
 
-    def until(self, path: str, field: str, *ended: str) -> dict:
-        """What lies at a path, once a field of it says one of these."""
+    def ended(self, path: str, *before: str) -> dict:
+        """What lies at a path, once its state is none of these."""
         found: dict = {}
 
         def over() -> bool:
             found.update(self.ask("GET", path))
-            return found[field] in ended
+            return found["state"] not in before
 
         until(over)
         return found
+
+    def ready(self, path: str) -> None:
+        found = self.ended(path, "checking")
+        assert found["state"] == "ready", found
 
 
 def ran(made: Contained) -> dict:
@@ -206,17 +211,21 @@ def ran(made: Contained) -> dict:
     shutil.copytree(SAMPLE / "model", made.folder / "models" / "sample")
     shutil.copy(SAMPLE / "private.csv", made.folder / "data")
     steward.ask("POST", "/models", name="sample", path="/models/sample", trained_on="public text")
-    steward.until("/models/sample", "state", "ready")
+    steward.ready("/models/sample")
     raw = {"name": "reviews", "uri": "/data/private.csv", "labels": list(LABELS), **DATA}
-    steward.ask("POST", "/datasets", **raw)
-    steward.until("/datasets/reviews", "state", "ready")
+    steward.ask("POST", "/datasets", **raw | {"public_size": 3000})
+    steward.ready("/datasets/reviews")
     steward.ask(
         "POST", "/datasets/reviews/allowance", epsilon="10", delta="0.000001", reason="a trial"
     )
     parameters = {"tokens_per_batch": 8, "batch_size": 64, "batches_per_label": 1}
     asked = {"mechanism": "private-prediction", "model": "sample", "purpose": "a trial"}
     job = analyst.ask("POST", "/jobs", dataset="reviews", parameters=parameters, **asked)
-    return analyst.until(f"/jobs/{job['id']}", "state", "succeeded", "failed", "refused")
+    ended = analyst.ended(f"/jobs/{job['id']}", "queued", "leased", "running")
+    if ended["state"] == "succeeded":
+        answer = analyst.http.get(f"/jobs/{job['id']}/result")
+        ended["texts"] = len(answer.raise_for_status().text.splitlines())
+    return ended
 
 
 def main() -> None:
@@ -239,7 +248,7 @@ def main() -> None:
         Path(folder).chmod(0o755)
         with started(Path(folder), roots) as made:
             job = ran(made)
-            print(f"a job of every service in its image: {job['state']}, spent {job['spent']}")
+            print(f"every service in its image; a job: {job['state']}, {job.get('texts')} texts")
     sys.exit(job["state"] != "succeeded")
 
 

@@ -23,6 +23,9 @@ def open_network(
     may leave out the weights of heads, and may lack those of a pooler, which is never read. Raises
     ModelError if weights and network differ.
     """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # logs are lines of JSON
     options = {} if device is None else {"device_map": device}
     try:
         network, tensors = auto.from_pretrained(
