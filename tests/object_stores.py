@@ -23,7 +23,7 @@ LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is 
 
 ROOT, SERVER = Path(__file__).resolve().parents[1], "tests.s3_server"
 #: A server's fixture as a parameter.
-CEPH = pytest.param("ceph", marks=pytest.mark.slow)
+CEPH = pytest.param("ceph", marks=pytest.mark.release)
 
 
 @pytest.fixture(scope="module")

@@ -49,3 +49,5 @@ def test_promtool_reads_the_alerts():
     told = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
     assert "10 rules found" in told.stdout
+    whole = ["promtool", "check", "config", FOLDER / "prometheus.yml"]
+    assert subprocess.run(whole, capture_output=True).returncode == 0

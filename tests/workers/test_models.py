@@ -68,6 +68,13 @@ def test_a_long_record_leaves_no_line_in_a_log():
     assert not kept.getvalue()
 
 
+def test_loading_draws_no_progress_bar(capfd):
+    """A process's log has one line of JSON a message."""
+    models.inspect(SAMPLE)
+    models.load(SAMPLE, models.digest(SAMPLE))
+    assert not capfd.readouterr().err
+
+
 def test_a_model_that_can_not_be_decoded_is_refused_before_any_record_is_read(folder):
     """One with states besides keys and values: else its job would fail, and be charged, in its
     first pass.

@@ -44,14 +44,14 @@ def place_of(request) -> Prefix | None:
     return Prefix(f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}/log")
 
 
-HOMES = [
-    "folder",
-    pytest.param("s3", marks=pytest.mark.slow),
-    pytest.param("ceph_of_module", marks=pytest.mark.slow),
-]
+#: What a log is has tests on every home (tests/accountant/ledger_log), and what is written to it
+#: in a store has those of `shared`; all that is done with it is tried in stores before a release.
+CEPH = pytest.param("ceph_of_module", marks=pytest.mark.release)
+SHARED = ["folder", pytest.param("s3", marks=pytest.mark.slow), CEPH]
+ALONE = ["folder", pytest.param("s3", marks=pytest.mark.release), CEPH]
 
 
-@pytest.fixture(scope="module", params=HOMES)
+@pytest.fixture(scope="module", params=SHARED)
 def shared(servers, tmp_path_factory, request):
     with ground(servers, tmp_path_factory.mktemp("shared") / "log", place_of(request)) as made:
         yield made
@@ -65,7 +65,7 @@ def site(shared):
     shared.heal()
 
 
-@pytest.fixture(params=HOMES)
+@pytest.fixture(params=ALONE)
 def alone(servers, tmp_path, request):
     """A database and a log that may be ruined."""
     with ground(servers, tmp_path / "log", place_of(request)) as made:
