@@ -75,8 +75,7 @@ class Results:
 
     @cached_property
     def _store(self) -> "_Store":
-        system, path = place_at(self.root, use_listings_cache=False)  # others write here too
-        return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
+        return _store_at(self.root)
 
     # --- published ------------------------------------------------------------------------------
 
@@ -126,15 +125,8 @@ class Results:
 
     def problem(self) -> str | None:
         """Return why nothing can be read here now, or None. A folder that nobody made is empty."""
-        try:
-            self._store.reach()
-        except FileNotFoundError:
-            return None
-        except (ImportError, Changed) as error:
-            return f"results can't be read: {error}"
-        except Exception as error:  # of whatever library reads this kind of address
-            return f"results can't be read: {type(error).__name__}"
-        return None
+        why = problem_of(self.root)
+        return None if why is None else f"results can't be read: {why}"
 
     # --- drafts ---------------------------------------------------------------------------------
 
@@ -160,6 +152,19 @@ class Results:
         """Destroy a draft, if it is there."""
         with suppress(FileNotFoundError):
             self._store.remove(_checked(name))
+
+
+def problem_of(root: str) -> str | None:
+    """Return why a folder or an address can't be read now, or None."""
+    try:
+        _store_at(root).reach()
+    except FileNotFoundError:
+        return None
+    except (ImportError, Changed) as error:
+        return str(error)
+    except Exception as error:  # of whatever library reads this kind of address
+        return type(error).__name__
+    return None
 
 
 def draft_name(job: UUID, token: UUID, part: str) -> str:
@@ -252,6 +257,11 @@ class _Store(Protocol):
     def remove(self, name: str) -> None: ...
     def drafts(self) -> Iterable[str]: ...
     def reach(self) -> None: ...
+
+
+def _store_at(root: str) -> _Store:
+    system, path = place_at(root, use_listings_cache=False)  # others write here too
+    return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
 
 
 class _Disk:

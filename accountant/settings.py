@@ -150,9 +150,10 @@ class Settings(BaseSettings):
     leftover_seconds: float = Field(
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
-    uploads_folder: Path | None = Field(
+    uploads_folder: str | None = Field(
         None,
-        description="where uploaded files are kept, a data root of its own; nothing: home/uploads",
+        description="folder or address of an object store (s3://…) of uploaded files, a data "
+        "root of its own; nothing: home/uploads",
     )
     upload_bytes: int = Field(
         512 * 2**20, ge=1, description="most bytes of an uploaded file, as it is sent"
@@ -384,15 +385,12 @@ class Settings(BaseSettings):
     @property
     def signed_logs(self) -> Path | str:
         """The folder of the heads that the signer signed, or their address in an object store."""
-        place = self.signed_logs_folder
-        if place is not None and "://" in place:
-            return place
-        return Path(place or self.home / "signed-logs").absolute()
+        return _place(self.signed_logs_folder or self.home / "signed-logs")
 
     @property
-    def uploads(self) -> Path:
-        """The folder of uploaded files."""
-        return (self.uploads_folder or self.home / "uploads").absolute()
+    def uploads(self) -> Path | str:
+        """The folder of uploaded files, or their address in an object store."""
+        return _place(self.uploads_folder or self.home / "uploads")
 
     @property
     def model_root_list(self) -> list[str]:
@@ -422,6 +420,12 @@ class Settings(BaseSettings):
             ):
                 os.link(draft, path)
         return _key(name, path.read_text())
+
+
+def _place(named: Path | str) -> Path | str:
+    """Return a folder as an absolute path, and an address of an object store as it is."""
+    named = str(named).removeprefix("file://")
+    return named.rstrip("/") if "://" in named else Path(named).absolute()
 
 
 def _key(name: str, text: str) -> bytes:

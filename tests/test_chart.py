@@ -45,7 +45,10 @@ VALUES = {
     "gpus": {
         "keda": {"enabled": True},
         "workers": GPUS,
-        "settings": {"EXCHEQUER_RESULTS_URL": "s3://bucket/results"},
+        "settings": {
+            "EXCHEQUER_RESULTS_URL": "s3://bucket/results",
+            "EXCHEQUER_UPLOADS_FOLDER": "s3://bucket/uploads",
+        },
         "ledgerLog": "s3://bucket/log",
         "network": {"outside": {"worker": [443]}},
     },
@@ -97,7 +100,7 @@ def test_commands_settings_and_probes_are_in_the_tree(name):
 
 
 @pytest.mark.parametrize(("name", "mounts"), [("default", 1), ("gpus", 0)])
-def test_a_log_in_an_object_store_needs_no_volume(name, mounts):
+def test_what_lies_in_an_object_store_needs_no_volume(name, mounts):
     for which, container in ours(name).items():
         environment = {each["name"]: each.get("value") for each in container["env"]}
         if "EXCHEQUER_LEDGER_LOG" in environment:
@@ -105,6 +108,9 @@ def test_a_log_in_an_object_store_needs_no_volume(name, mounts):
             log = environment["EXCHEQUER_LEDGER_LOG"]
             assert ("://" in log, paths.count(log)) == (not mounts, mounts), which
             assert sum("ledger-log" in path for path in paths) == mounts, which
+            if environment["EXCHEQUER_RUNS_AS"] != "signer":
+                for each in ("results", "uploads"):
+                    assert paths.count(f"/var/lib/exchequer/{each}") == mounts, which
 
 
 def test_workers_of_a_class_scale_with_its_waiting_parts():

@@ -28,6 +28,7 @@ from accountant.core.errors import (
     SignerSilent,
     TooLarge,
     UnderMaintenance,
+    UploadsAway,
     VerificationFailed,
     invalid,
 )
@@ -47,6 +48,7 @@ STATUS: dict[type[ExchequerError], int] = {
     ResultsAway: 503,
     SignerSilent: 503,
     UnderMaintenance: 503,
+    UploadsAway: 503,
 }
 _TITLES = {
     401: "Not signed in",

@@ -20,6 +20,7 @@ from flask import Flask, Response, jsonify
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from accountant import database
+from accountant.catalogue.upload_places import place_of
 from accountant.database import Engine
 from accountant.deadlines import Bounded
 from accountant.queries import log_comparison, workers
@@ -61,8 +62,12 @@ class Probes:
             "the check of the key": lambda: key_checks.problem(engine, "session", settings),
         }
         self._needed = {name: Bounded(_never_none(look)) for name, look in needed.items()}
-        self._signer = Bounded(_never_none(self._signer_problem))
-        self._closed = Bounded(self._maintenance)
+        #: What takes no pages away is said beside the answer.
+        self._told = {
+            "signer": Bounded(self._signer_problem),
+            "maintenance": Bounded(self._maintenance),
+            "uploads": Bounded(place_of(settings.uploads).problem),
+        }
         self._health = Bounded(self._worth_a_look)
 
     def live(self) -> tuple[dict[str, Any], int]:
@@ -72,21 +77,20 @@ class Probes:
     def ready(self, deadline: float | None = None) -> tuple[dict[str, Any], int]:
         """Return 200 where requests can be served, else 503 and why.
 
-        A signer that is silent takes no pages away: exports say so themselves. Nor does
-        maintenance, under which admissions answer 503.
+        A signer that is silent takes no pages away: exports say so themselves. Nor do uploads
+        without a place, and maintenance, under which admissions answer 503.
         """
         deadline = deadline or time.monotonic() + SECONDS
         looks = {name: look.begin() for name, look in self._needed.items()}
-        signer, closed = self._signer.begin(), self._closed.begin()
+        told = {name: look.begin() for name, look in self._told.items()}
         for name, look in looks.items():
             problem = look.result(deadline)
             if problem != "":
                 problem = problem or f"{name} does not answer"
                 logger.warning("not ready: %s", problem)
                 return {"status": problem}, 503
-        silent = signer.result(deadline)
-        told = {"signer": silent, "maintenance": closed.result(deadline)}
-        return {"status": "ok", **{name: text for name, text in told.items() if text}}, 200
+        texts = {name: look.result(deadline) for name, look in told.items()}
+        return {"status": "ok", **{name: text for name, text in texts.items() if text}}, 200
 
     def health(self) -> tuple[dict[str, Any], int]:
         """Return as `ready`, and what people should look at."""

@@ -1,25 +1,19 @@
 """Files that stewards send: taken in block by block, checked while they pass, kept by their hash.
 
-    receive ── draft, locked, 0600 ── scanned ── fsync ── Parquet read through by a process of its
-            own ── under one lock: row, rename to SHA-256 ──▶ an address, as a dataset declares it
+    receive ── private draft ── scanned ── fsync ── Parquet read through by a process of its own
+            ── under one lock: row, name by SHA-256 ──▶ an address, as a dataset declares it
 
-Nothing stays of a file that was refused or broken off: its draft goes with the request, and a draft
-whose process was killed is found by its lock. A file that no dataset and no corpus names is
-destroyed in time.
+Nothing stays of a file that was refused or broken off (upload_places.py). A file that no dataset
+and no corpus names is destroyed in time.
 """
 
-import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
-import secrets
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
@@ -30,10 +24,10 @@ from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
+from accountant.catalogue.upload_places import Draft, Place, is_named, place_of, remove
 from accountant.core import files
-from accountant.core.errors import Conflict, NoRoom, TooLarge
+from accountant.core.errors import Conflict, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
-from accountant.core.files.private import sync_folder
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
@@ -50,11 +44,6 @@ _LOCK = 0x6578_7570
 #: Characters of a file's name that are kept.
 MOST_NAME = 200
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DRAFT = ".part"
-_DRAFT_SECONDS = 60.0  # a younger draft may not be locked yet
-_NAMED = re.compile(r"[0-9a-f]{64}\.(csv|jsonl)(\.gz)?|[0-9a-f]{64}\.parquet")
-
 _CHECK = Path(files.__file__).with_name("parquet_check.py")
 _CHECK_MEMORY = 3 * 2**30
 _CHECK_SECONDS = 120
@@ -66,9 +55,9 @@ Kept = dict[str, Any]
 
 @dataclass(frozen=True)
 class Store:
-    """The folder for uploads, their limits, and how long an unused one is kept."""
+    """The place of uploads, their limits, and how long an unused one is kept."""
 
-    folder: Path
+    place: Place
     most_bytes: int
     limits: Limits
     hours: float
@@ -82,7 +71,7 @@ class Store:
             settings.upload_line_bytes,
             settings.upload_columns,
         )
-        return cls(settings.uploads, settings.upload_bytes, limits, settings.upload_hours)
+        return cls(place_of(settings.uploads), settings.upload_bytes, limits, settings.upload_hours)
 
 
 # --- receiving ----------------------------------------------------------------------------------
@@ -96,30 +85,25 @@ def receive(
 
     The same bytes make one file, regardless of the sender. `name`: what the sender calls it, for
     display. Memory does not grow with the file. Raises InvalidRequest (field `file`) for what is no
-    table of texts or breaks a limit, TooLarge, and NoRoom where the disk is full; none of them
-    leaves anything behind.
+    table of texts or breaks a limit, TooLarge, NoRoom where the place is full, and UploadsAway;
+    none of them leaves anything behind.
     """
     actor.require("steward")
-    try:
-        with _draft(store.folder) as draft:
-            scanner, total, size = Scanner(store.limits), hashlib.sha256(), 0
-            for block in blocks:
-                size += len(block)
-                if size > store.most_bytes:
-                    raise TooLarge(f"an upload may be at most {store.most_bytes:,} bytes")
-                total.update(block)
-                scanner.feed(block)
-                draft.write(block)
-            contents = scanner.finish()
-            draft.sync()
-            if contents.format == "parquet":
-                contents = _read_parquet(draft.handle, store, size)
-            file = File(total.hexdigest(), size, shown_name(name), contents)
-            return _keep(engine, store, draft, file, actor)
-    except OSError as error:
-        if error.errno in _FULL:
-            raise NoRoom("there is no room left to keep this file") from None
-        raise
+    with store.place.draft() as draft:
+        scanner, total, size = Scanner(store.limits), hashlib.sha256(), 0
+        for block in blocks:
+            size += len(block)
+            if size > store.most_bytes:
+                raise TooLarge(f"an upload may be at most {store.most_bytes:,} bytes")
+            total.update(block)
+            scanner.feed(block)
+            draft.write(block)
+        contents = scanner.finish()
+        draft.sync()
+        if contents.format == "parquet":
+            contents = _read_parquet(draft.handle, store, size)
+        file = File(total.hexdigest(), size, shown_name(name), contents)
+        return _keep(engine, store, draft, file, actor)
 
 
 @dataclass(frozen=True)
@@ -136,35 +120,6 @@ def shown_name(name: str | None) -> str | None:
     """Return the last part of a file's name without what can't be shown, or None if it is empty."""
     last = re.split(r"[/\\]", name or "")[-1]
     return "".join(letter for letter in last if letter.isprintable()).strip()[:MOST_NAME] or None
-
-
-class _Draft:
-    """A file on its way in, written without a buffer: what is refused later is not written then."""
-
-    def __init__(self, handle: int, path: Path) -> None:
-        self.handle, self.path = handle, path
-
-    def write(self, block: bytes) -> None:
-        view = memoryview(block)
-        while view:
-            view = view[os.write(self.handle, view) :]
-
-    def sync(self) -> None:
-        os.fsync(self.handle)
-
-
-@contextlib.contextmanager
-def _draft(folder: Path) -> Iterator[_Draft]:
-    """Return a new private file, locked while it is written, and removed unless it is renamed."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f".{secrets.token_hex(16)}{_DRAFT}"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield _Draft(handle, path)
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(handle)
 
 
 def _read_parquet(handle: int, store: Store, size: int) -> Found:
@@ -198,13 +153,13 @@ def _read_parquet(handle: int, store: Store, size: int) -> Found:
     return Found("parquet", None, tuple(answer["columns"]), int(answer["bytes"]))
 
 
-def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor) -> Kept:
+def _keep(engine: Engine, store: Store, draft: Draft, file: File, actor: Actor) -> Kept:
     """Name the file by its hash and write its row, so that no sweep comes between."""
     sha256, contents = file.sha256, file.found
-    target = store.folder / f"{sha256}{contents.suffix}"
+    stored_name = f"{sha256}{contents.suffix}"
     values = {
         "sha256": sha256,
-        "address": str(target),
+        "address": store.place.address(stored_name),
         "name": file.name,
         "format": contents.format,
         "compression": contents.compression,
@@ -214,6 +169,7 @@ def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor)
         "uploaded_by": actor.id,
     }
     again = {**values, "uploaded_at": func.clock_timestamp(), "removed_at": None}
+    store.place.send(draft, stored_name)
     with engine.begin() as connection:
         _lock(connection)
         connection.execute(
@@ -224,8 +180,7 @@ def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor)
         activity_log.record(
             connection, actor, "file uploaded", "upload", sha256, format=contents.format
         )
-        draft.path.rename(target)
-        sync_folder(store.folder)
+        store.place.keep(draft, stored_name)
     return show(engine, store, sha256, actor)
 
 
@@ -322,12 +277,13 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
         if row.claimed:
             raise Conflict("a dataset or corpus was registered with this file")
         activity_log.record(connection, actor, "file destroyed", "upload", sha256)
-        _remove(connection, Path(row.address), sha256)
+        _remove(connection, row.address, sha256)
 
 
 def sweep(engine: Engine, store: Store) -> int:
     """Destroy uploads unnamed in time and drafts of killed processes; returns how many."""
-    if not store.folder.is_dir():
+    held = store.place.names()
+    if held is None:
         return 0
     old = uploads.c.uploaded_at < func.clock_timestamp() - timedelta(hours=store.hours)
     with engine.begin() as connection:
@@ -336,34 +292,19 @@ def sweep(engine: Engine, store: Store) -> int:
         overdue = connection.execute(query.where(old, ~_claimed())).all()
         for row in overdue:
             with set_aside.apart("upload", row.sha256), connection.begin_nested():
-                path = Path(row.address)
-                if path.parent != store.folder or not _NAMED.fullmatch(path.name):
-                    raise ValueError("no file of this folder")  # the relay could delete others, too
-                _remove(connection, path, row.sha256)
-        addresses = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
-        lost = [path for path in store.folder.iterdir() if _is_lost(path, addresses)]
-        for path in lost:
-            path.unlink(missing_ok=True)
+                name = row.address.rpartition("/")[2]
+                if row.address != store.place.address(name) or not is_named(name):
+                    raise ValueError("no file of this place")  # the relay could delete others, too
+                _remove(connection, row.address, row.sha256)
+        known = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
+        unknown = [name for name in held if store.place.address(name) not in known]
+        lost = [name for name in unknown if store.place.is_lost(name)]
+        for name in lost:
+            remove(store.place.address(name))
     return len(overdue) + len(lost)
 
 
-def _remove(connection: Connection, path: Path, sha256: str) -> None:
-    path.unlink(missing_ok=True)
+def _remove(connection: Connection, address: str, sha256: str) -> None:
+    remove(address)
     ended = update(uploads).where(uploads.c.sha256 == sha256)
     connection.execute(ended.values(removed_at=func.clock_timestamp()))
-
-
-def _is_lost(path: Path, known: set[str]) -> bool:
-    """Return a draft that nobody holds any more, or a file whose row was never written."""
-    try:
-        if time.time() - path.stat().st_mtime < _DRAFT_SECONDS:
-            return False
-        if _NAMED.fullmatch(path.name):
-            return str(path) not in known
-        if not path.name.endswith(_DRAFT):
-            return False
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    except OSError:
-        return False

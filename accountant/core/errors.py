@@ -19,6 +19,7 @@
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
     │   └── LogCut           it lacks lines that the database has marked, or has others
     ├── ResultsAway          the place of results does not answer
+    ├── UploadsAway          that of uploads does not
     ├── UnderMaintenance     nothing is admitted until an administrator ends it
     ├── SignerSilent         the process that signs checkpoints does not answer
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
@@ -240,6 +241,15 @@ class ResultsAway(ExchequerError):
 
     def __init__(self) -> None:
         super().__init__("the place of results does not answer; try again later")
+
+
+class UploadsAway(ExchequerError):
+    """The place of uploads does not answer. Nothing was kept, or nothing destroyed."""
+
+    code = "uploads-away"
+
+    def __init__(self) -> None:
+        super().__init__("the place of uploads does not answer; try again later")
 
 
 class UnderMaintenance(ExchequerError):

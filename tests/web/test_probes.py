@@ -124,6 +124,16 @@ def test_a_place_of_results_that_hangs_or_needs_a_library(logged, monkeypatch):
     assert "gcsfs" in told
 
 
+def test_a_library_that_is_missing_for_uploads_is_named_and_takes_no_pages_away(logged):
+    settings = logged.extensions["exchequer"]["settings"]
+    app = create_app(settings.model_copy(update={"uploads_folder": "gs://bucket/uploads"}))
+    probes = app.extensions["exchequer"]["probes"]
+    answer, status = probes.ready(time.monotonic() + 10)
+    assert (status, answer["status"]) == (200, "ok")
+    assert "gcsfs" in answer["uploads"]
+    app.extensions["exchequer"]["engine"].dispose()
+
+
 def test_all_that_a_probe_asks_has_one_deadline(logged, monkeypatch):
     """Two in a row were 1.6 s together, where orchestrators wait for one."""
     deadlines, real = set(), Run.result

@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from accountant import logs, settings
 from accountant.catalogue import uploads
+from accountant.catalogue.upload_places import place_of
 from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.deadlines import Bounded
@@ -180,9 +181,10 @@ def run(stop: threading.Event) -> None:
         configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured)
     )
     notice_sender.start(stop, engine, configured)
-    looking = Bounded(Results(configured.results).problem).begin()
-    if problem := looking.result(time.monotonic() + STORE_SECONDS):
-        log.error("nothing can be tidied up", problem=problem)
+    places = Results(configured.results), place_of(configured.uploads)
+    for looking in [Bounded(place.problem).begin() for place in places]:
+        if problem := looking.result(time.monotonic() + STORE_SECONDS):
+            log.error("nothing can be tidied up", problem=problem)
     reconciled, ahead = False, messages.AHEAD
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():

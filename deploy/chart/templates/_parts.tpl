@@ -76,8 +76,12 @@ seccompProfile: {type: RuntimeDefault}
 - {name: storage, mountPath: /var/lib/exchequer/public-log, subPath: public-log, readOnly: {{ ne .process "signer" }}}
 - {name: storage, mountPath: /var/lib/exchequer/signed-logs, subPath: signed-logs, readOnly: {{ ne .process "signer" }}}
 {{- if ne .process "signer" }}
+{{- if not (contains "://" (.root.Values.settings.EXCHEQUER_RESULTS_URL | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/results, subPath: results}
+{{- end }}
+{{- if not (contains "://" (.root.Values.settings.EXCHEQUER_UPLOADS_FOLDER | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/uploads, subPath: uploads, readOnly: {{ has .process (list "worker" "checks") }}}
+{{- end }}
 {{- end }}
 {{- if has .process (list "worker" "checks") }}
 - {name: data, mountPath: /data, readOnly: true}
