@@ -28,9 +28,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx2
@@ -57,6 +58,7 @@ os.environ.setdefault("EXCHEQUER_NEW_ACCOUNT_HOURS", "0")
 
 CLIENTS = (1, 20, 100)
 DATASETS = 100
+NOW: AbstractContextManager[Any] = nullcontext()
 PARAMETERS = 10  # different requests, so that prices repeat as those of real jobs do
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "wal_sync_method", "shared_buffers")
 
@@ -105,11 +107,13 @@ def new_ground(
     pool: int = 30,
     *,
     log: bool = False,
+    dated: AbstractContextManager[Any] = NOW,
 ) -> Ground:
     """`datasets` datasets that approve everything by policy; the probe of the template is known.
 
     All but the migration connects as the service does: as the role that can only add to the ledger.
-    `log`: entries also go to a log outside the database.
+    `log`: entries also go to a log outside the database. `dated`: a block in which datasets are
+    registered and allowed.
     """
     url = servers.database_url
     migrate(servers.owner_url, url)
@@ -120,14 +124,15 @@ def new_ground(
     registration.checked(engine, "model", model, facts, None)
     names = [f"data-{number}" for number in range(datasets)]
     policy = {"auto_approve_epsilon": "1000000"}
-    for name in names:
-        spec = dataset_catalogue.read_dataset(
-            {"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy}
-        )
-        found_right(engine, dataset_catalogue.add_dataset(engine, spec, steward))
-        allowances.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
+    with dated:
+        for name in names:
+            spec = dataset_catalogue.read_dataset(
+                {"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy}
+            )
+            found_right(engine, dataset_catalogue.add_dataset(engine, spec, steward))
+            allowances.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
     ground = Ground(engine, url, servers.owner_url, home, steward, analyst, "model", names)
-    approval.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
+    approval.probed(engine, ground.submit(names[-1], 0), {"template_tokens": 20}, None)
     return ground
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import psycopg
@@ -43,6 +44,7 @@ from accountant.transactions import (
     allowances,
     answers,
     approval,
+    locked_account,
     offers,
     policies,
     spending_sums,
@@ -85,6 +87,14 @@ class Shape:
 # --- all of it ----------------------------------------------------------------------------------
 
 
+def before_the_history() -> Any:
+    """Return a block in which the database's clock dates entries before the first of `make`."""
+    clock, then = "clock_timestamp()", "clock_timestamp() - interval '366 days'"
+    locks = ("_LOCK_BY_ID", "_LOCK_BY_NAME")
+    earlier = {name: getattr(locked_account, name).replace(clock, then) for name in locks}
+    return mock.patch.multiple(locked_account, **earlier)
+
+
 def make(ground: Ground, size: Size, say: Any = print) -> None:
     """Fill a new ground. Needs four datasets of it."""
     random.seed(1)
@@ -118,6 +128,9 @@ TEXTS = "".join(
     json.dumps({"text": f"text {number} " + 30 * "words "}) + "\n" for number in range(200)
 ).encode()
 SHA256 = hashlib.sha256(TEXTS).hexdigest()
+#: Of each job of the first kind that succeeded.
+ARTIFACT = {"name": "votes.json", "kind": "votes", "sha256": SHA256}
+QUEUED = "cancelled in the queue"
 RARE = "invisible-ink"
 KINDS = [
     *(
@@ -147,10 +160,12 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     made = Shape(
         {name: value for name, value in row._mapping.items() if value is not None}, reserve
     )
-    made.bodies["succeeded"] = commit_body(account, event, "succeeded", 1, SHA256)
+    artifacts = [ARTIFACT] if parameters == KINDS[0][1] else []
+    made.bodies["succeeded"] = commit_body(
+        account, event, "succeeded", 1, SHA256, artifacts=artifacts
+    )
     made.bodies["failed"] = commit_body(account, event, "failed", 1, None)
-    queue = "cancelled in the queue"
-    made.bodies["cancelled"] = {"outcome": "cancelled", "reason": queue, "read": False}
+    made.bodies["cancelled"] = {"outcome": "cancelled", "reason": QUEUED, "read": False}
     return made
 
 
@@ -239,8 +254,12 @@ class Chain:
         self._ground, self._reserves = ground, reserves
         self._jobs: list[dict[str, Any]] = []
         self._entries: list[dict[str, Any]] = []
+        self._standings: list[dict[str, Any]] = []
         self._forms: dict[tuple[EntryKind, str, int], EntryForm] = {}
         self._held: dict[int, Reservation] = {}
+        row = "SELECT row_to_json(a) FROM accounts a WHERE dataset_id = :dataset"
+        with ground.engine.connect() as connection:
+            self._row = one(connection, row, dataset=ledger.dataset_id)
 
     def post(self, kind: EntryKind, actor: str, job_id: UUID, body: dict[str, Any]) -> None:
         """Apply the next entry, for `write`."""
@@ -258,6 +277,13 @@ class Chain:
         row = {"seq": self.seq, "kind": str(kind), "at": self.now, "actor": actor, **place}
         self._entries.append({**row, "document": text, "hash": recorded})
         self.head = recorded
+        if self.seq % 256 == 0:  # as a trigger of accounts does
+            standing = {"dataset_id": self.dataset_id, "seq": self.seq}
+            self._standings.append({**standing, "account": self._account()})
+
+    def _account(self) -> dict[str, Any]:
+        head = {"chain_seq": self.seq, "chain_head": self.head}
+        return {**self._row, **head, **book_columns(self.books)}
 
     def write(self, besides: Sequence[tuple[Table, Sequence[dict[str, Any]]]]) -> None:
         """Write what was posted and the rows of its jobs, once they are many."""
@@ -267,8 +293,6 @@ class Chain:
 
     def flush(self) -> None:
         """Write it, the balances, and the log outside the database."""
-        account = {"chain_seq": self.seq, "chain_head": self.head, **book_columns(self.books)}
-        account["dataset_id"] = self.dataset_id
         columns = dict.fromkeys(name for row in self._jobs for name in row)
         taken = text("SELECT COALESCE(max(place), 0) FROM jobs WHERE dataset_id = :dataset")
         with self._ground.engine.connect() as connection:
@@ -277,9 +301,10 @@ class Chain:
             {name: row.get(name) for name in columns} | {"place": place}
             for place, row in enumerate(self._jobs, last + 1)
         ]
-        past_guards(self._ground, {"jobs": jobs, "entries": self._entries}, account)
+        rows = {"jobs": jobs, "entries": self._entries, "standings": self._standings}
+        past_guards(self._ground, rows, self._account())
         tell_log(self._ground, self.dataset, self._entries)
-        self._jobs, self._entries = [], []
+        self._jobs, self._entries, self._standings = [], [], []
 
 
 def past_guards(
@@ -351,7 +376,7 @@ def job_row(
         "decided_at": None,
         "decision_reason": None,
         "output_sha256": SHA256 if state == "succeeded" else None,
-        "failure": UNSAID if state == "failed" else None,
+        "failure": {"failed": UNSAID, "cancelled": QUEUED}.get(state),
         "refusal": None,
         "attempt": int(ended),
         "cancel_requested": state == "cancelled",
@@ -469,7 +494,7 @@ def write_lists(ground: Ground, size: Size) -> None:
             connection.execute(
                 text(statement),
                 {"many": many, "hook": hook_id, "analyst": ground.analyst.id, "steward": steward.id,
-                 "name": ground.datasets[0]},
+                 "file": ARTIFACT["name"], "kind": ARTIFACT["kind"], "sha256": SHA256},
             )  # fmt: skip
 
 
@@ -484,12 +509,11 @@ SMALL = (
     "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts) "
     "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}' "
     "FROM generate_series(1, 100 * :many) AS n",
-    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, created_at) SELECT "
-    "j.id, 'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, "
-    "j.created_at FROM jobs j JOIN datasets d ON d.id = j.dataset_id "
-    "WHERE j.state = 'succeeded' LIMIT 100 * :many",
+    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, created_at) "
+    "SELECT id, :file, :kind, 'application/json', :sha256, 100, created_at FROM jobs "
+    "WHERE state = 'succeeded' AND parameters->>'tokens_per_batch' = '1'",
     "INSERT INTO parts (job_id, number, state, attempt, progress_done, progress_total) "
-    "SELECT id, 0, CASE WHEN state = 'queued' THEN 'queued' ELSE 'done' END, 1, 0, 10 FROM jobs "
+    "SELECT id, 0, CASE WHEN state = 'queued' THEN 'queued' ELSE 'stopped' END, 1, 0, 10 FROM jobs "
     "WHERE purpose = 'benchmark' AND state IN ('queued', 'succeeded', 'failed') "
     "ON CONFLICT DO NOTHING",
 )

@@ -35,7 +35,7 @@ from accountant.queries import integrity
 from accountant.settings import Settings
 from benchmarks.admission import Ground, new_ground
 from benchmarks.admission_parts import postmaster_of, server_seconds
-from benchmarks.long_history import Size, make, person_named, things
+from benchmarks.long_history import Size, before_the_history, make, person_named, things
 from tests.web.routes import API, PAGES
 from web.app import create_app
 from web.auth import start_session
@@ -380,7 +380,7 @@ def ground_of(size: Size, folder: Path | None) -> Iterator[Ground]:
             if made:
                 ground = known_ground(servers, home)
             else:
-                ground = new_ground(servers, home, 4)
+                ground = new_ground(servers, home, 4, dated=before_the_history())
                 start = time.perf_counter()
                 make(ground, size)
                 (home / "filled").touch()
