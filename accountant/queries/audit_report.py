@@ -17,6 +17,8 @@ from sqlalchemy import Connection, Engine, Row, func, literal, select, union_all
 
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
+from accountant.core.mechanisms.base import pure
+from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import one_moment, reading
 from accountant.identities.actor import Actor
@@ -101,7 +103,7 @@ def _built(
         "allowances": _lines(entry for entry in newest if entry["kind"] == "ALLOW"),
         "corrections": _lines(entry for entry in newest if entry["kind"] == "REVERSAL"),
         "newest": _lines(newest),
-        "releases": _releases(engine, viewer, name),
+        "releases": _releases(connection, row.id),
         "refusals": documents(ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST)),
         "realized_ex_post": None if public else _realized(counted["realized"]),
         "checkpoints": documents(ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST)),
@@ -134,21 +136,36 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
 
 
 def _lines(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    columns = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
+    columns = ("seq", "kind", "at", "actor", "job", "job_name", "mechanism", "hash")
     return [
         {**{key: entry[key] for key in columns}, "body": _short(entry["body"])}
         for entry in islice(entries, NEWEST)
     ]
 
 
-def _releases(engine: Engine, viewer: Actor, name: str) -> list[dict[str, Any]]:
+def _releases(connection: Connection, dataset_id: UUID) -> list[dict[str, Any]]:
     """Return the newest jobs that succeeded; the day says when a job was asked for."""
-    wanted = job_queries.Wanted(dataset=name, state="succeeded")
-    rows = job_queries.jobs(engine, viewer, wanted, limit=NEWEST)
-    columns = ("id", "mechanism", "analyst", "purpose", "epsilon_alone", "pure", "ex_post_cap")
+    jobs, users = tables.jobs, tables.users
+    shown = (jobs.c.id, jobs.c.mechanism, jobs.c.purpose, jobs.c.epsilon_alone)
+    query = (
+        select(*shown, jobs.c.created_at, jobs.c.event, jobs.c.parameters, users.c.name)
+        .join(users, users.c.id == jobs.c.analyst_id)
+        .where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+        .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+        .limit(NEWEST)
+    )
     return [
-        {"day": f"{row.created_at:%Y-%m-%d}", **{key: getattr(row, key) for key in columns}}
-        for row in rows
+        {
+            "day": f"{row.created_at:%Y-%m-%d}",
+            "id": str(row.id),
+            "mechanism": row.mechanism,
+            "analyst": row.name,
+            "purpose": row.purpose,
+            "epsilon_alone": row.epsilon_alone,
+            "pure": None if row.event is None else pure(from_json(row.event)),
+            "ex_post_cap": row.parameters.get("ex_post_cap"),
+        }
+        for row in connection.execute(query)
     ]
 
 
@@ -242,6 +259,7 @@ _PRIVATE = frozenset(
         "by",
         "confirmation",
         "confirmed_by",
+        "job_name",
         "project",
         "proposed_by",
         "purpose",

@@ -19,6 +19,8 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.names import job_name
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import FREE, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.states import UNRESERVED
 from accountant.database import reading
@@ -166,6 +168,7 @@ def _query(viewer: Actor) -> Select[Any]:
             table.c.purpose,
             table.c.parameters,
             table.c.epsilon_alone,
+            table.c.terms,
             table.c.analyst_id,
             table.c.created_at.label("job_created_at"),
             table.c.place,
@@ -307,8 +310,11 @@ def _asked(row: Row[Any]) -> dict[str, Any]:
             name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body
         }
     if row.kind == "correction":
+        event, delta = row.asked["event"], row.terms["delta"]
         return {
-            "event": row.asked["event"],
+            "event": event,
+            "epsilon_alone": epsilon_alone(from_json(event or to_json(FREE)), delta)[0],
+            "reserved": row.epsilon_alone,
             "cap": to_decimal(int(row.asked["cap"]), EPSILON_UNITS),
         }
     if row.kind == "policy":

@@ -16,6 +16,7 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, VerificationFailed
 from accountant.core.ledger import charges
+from accountant.core.ledger.accounts import Accounts
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
@@ -51,11 +52,11 @@ def effects(
     if not items:
         return []
     with reading(engine) as connection:
-        rows = _datasets(connection, {item["dataset"] for item in items})
-        used = _usage(connection, rows)
+        found = _datasets(connection, {item["dataset"] for item in items})
+        used = _usage(connection, found)
         facts = facts_of(connection, {item["model"] for item in items})
     return [
-        _effect(item, rows[item["dataset"]], used, facts, viewer, with_largest) for item in items
+        _effect(item, found[item["dataset"]], used, facts, viewer, with_largest) for item in items
     ]
 
 
@@ -70,14 +71,14 @@ def price_offer(
     """
     viewer.require("steward")
     with reading(engine) as connection:
-        row = _datasets(connection, {job["dataset"]})[job["dataset"]]
-        owners.require(viewer, Policy.model_validate(row.policy), "steward")
-        used = _usage(connection, {row.name: row})
+        found = _datasets(connection, {job["dataset"]})
+        dataset = found[job["dataset"]]
+        owners.require(viewer, dataset.policy, "steward")
+        used = _usage(connection, found)
         of_models = facts_of(connection, {job["model"]})
-    accounts = read_books(row).accounts
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
-    priced = job_requests.priced(request, job_requests.terms_of(row, accounts))
+    priced = job_requests.priced(request, job_requests.terms_of(dataset.row, dataset.accounts))
     facts = {
         name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")
     }
@@ -85,18 +86,29 @@ def price_offer(
     return OfferQuote(
         **facts,
         delta=facts["terms"]["delta"],
-        larger=offers.beyond(accounts, priced.candidate, candidate),
-        effect=_effect({**job, **facts}, row, used, of_models, viewer),
+        larger=offers.beyond(dataset.accounts, priced.candidate, candidate),
+        effect=_effect({**job, **facts}, dataset, used, of_models, viewer),
     )
 
 
 _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
-def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
-    """Return the rows of datasets with their accounts, by name."""
+class _Dataset(NamedTuple):
+    """A dataset's row with what is read of it."""
+
+    row: Row[Any]
+    accounts: Accounts
+    policy: Policy
+
+
+def _datasets(connection: Connection, names: set[str]) -> dict[str, _Dataset]:
+    """Return datasets with their accounts, by name."""
     query = dataset_query().where(tables.datasets.c.name.in_(names))
-    return {row.name: row for row in connection.execute(query)}
+    return {
+        row.name: _Dataset(row, read_books(row).accounts, Policy.model_validate(row.policy))
+        for row in connection.execute(query)
+    }
 
 
 class _Used(NamedTuple):
@@ -106,9 +118,9 @@ class _Used(NamedTuple):
     shared: Mapping[UUID, Shared]
 
 
-def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> _Used:
+def _usage(connection: Connection, datasets: Mapping[str, _Dataset]) -> _Used:
     """Return the use of these datasets."""
-    policies = {row.id: Policy.model_validate(row.policy) for row in rows.values()}
+    policies = {dataset.row.id: dataset.policy for dataset in datasets.values()}
     capped, now = [key for key, policy in policies.items() if limits(policy)], datetime.now(UTC)
     if not capped:
         return _Used({}, {})
@@ -127,13 +139,13 @@ def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> _Used:
 
 def _effect(
     item: Mapping[str, Any],
-    row: Row[Any],
+    dataset: _Dataset,
     usage: _Used,
     of_models: Mapping[str, Mapping[str, Any]],
     viewer: Actor,
     with_largest: bool = True,
 ) -> Effect | None:
-    accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
+    row, accounts, policy = dataset
     facts = {name: item[name] for name in _PRICED}
     try:
         candidate = job_requests.candidate_of(SimpleNamespace(**facts))  # type: ignore[arg-type]

@@ -7,14 +7,12 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from accountant import tables
-from accountant.core.ledger.commitments import opened
-from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.queries import exports
+from accountant.queries import exports, jobs, ledgers
 from accountant.queries.dataset_rows import dataset_row, require_overseer
-from accountant.schema.ledgers import Entry
+from accountant.schema.ledgers import EntryInList
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints
 
@@ -33,7 +31,7 @@ def entries(
     before: int | None = None,
     limit: int = 50,
     after: paging.After = None,
-) -> list[Entry]:
+) -> list[EntryInList]:
     """Return ledger entries in plain values, newest first, with their hashes; `after` (seq,)
     continues a listing.
 
@@ -43,14 +41,15 @@ def entries(
     table = tables.entries
     with reading(engine) as connection:
         row = dataset_row(connection, name, viewer)
-        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
+        query = (
+            select(table.c.document, table.c.hash, *jobs.NAMED)
+            .outerjoin(tables.jobs, tables.jobs.c.id == table.c.job_id)
+            .where(table.c.dataset_id == row.id)
+        )
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
-    return [
-        Entry(**opened(read_document(entry_row.document)), hash=entry_row.hash)
-        for entry_row in rows
-    ]
+    return [ledgers.listed(entry_row) for entry_row in rows]
 
 
 def export(

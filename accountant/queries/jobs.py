@@ -75,10 +75,15 @@ def names(engine: Engine, viewer: Actor, job_ids: Iterable[object]) -> dict[str,
         return {}
     query = _job_query(viewer).where(tables.jobs.c.id.in_(wanted))
     with reading(engine) as connection:
-        return {str(row.id): _name(row) for row in connection.execute(query)}
+        return {str(row.id): name_of(row) for row in connection.execute(query)}
 
 
-def _name(row: Row[Any]) -> str:
+#: The columns that make the name of a job.
+NAMED = tuple(tables.jobs.c[name] for name in ("mechanism", "created_at", "place", "purpose"))
+
+
+def name_of(row: Row[Any]) -> str:
+    """Return the name of a job, of a row with its columns `NAMED`."""
     mechanism = mechanisms.get(row.mechanism)
     return job_name(mechanism.noun, row.created_at, row.place, row.purpose)
 
@@ -393,7 +398,7 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
     hidden, stated = _hidden_times(row), _stated(row)
     return {
         "id": str(row.id),
-        "name": _name(row),
+        "name": name_of(row),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
         "vouched": charges.level(row.mechanism, row.parameters),
         **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},

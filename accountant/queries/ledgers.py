@@ -19,6 +19,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries import jobs as job_queries
 from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
@@ -87,12 +88,16 @@ def entries(
     require_overseer(viewer)
     with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, viewer, wanted, after, limit)).all()
-    return [_listed(row) for row in rows]
+    return [listed(row) for row in rows]
 
 
-def _listed(row: Any) -> EntryInList:
+def listed(row: Any) -> EntryInList:
+    """Return an entry in plain values, of a row with its job's columns `jobs.NAMED`."""
     return EntryInList(
-        **opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism
+        **opened(read_document(row.document)),
+        hash=row.hash,
+        mechanism=row.mechanism,
+        job_name=None if row.mechanism is None else job_queries.name_of(row),
     )
 
 
@@ -109,12 +114,12 @@ def newest(
     lists = (of_dataset, *(rare.where(table.c.kind == kind) for kind in kinds))
     wanted = (table.c.seq.in_(each.order_by(table.c.seq.desc()).limit(limit)) for each in lists)
     query = (
-        select(table.c.document, table.c.hash, jobs.c.mechanism)
+        select(table.c.document, table.c.hash, *job_queries.NAMED)
         .outerjoin(jobs, jobs.c.id == table.c.job_id)
         .where(table.c.dataset_id == dataset_id, or_(*wanted))
         .order_by(table.c.seq.desc())
     )
-    return [_listed(row) for row in connection.execute(query).all()]
+    return [listed(row) for row in connection.execute(query).all()]
 
 
 def _page_of_entries(
@@ -122,7 +127,7 @@ def _page_of_entries(
 ) -> Select[Any]:
     table, jobs, datasets = tables.entries, tables.jobs, tables.datasets
     query = (
-        select(table, datasets.c.name.label("dataset"), jobs.c.mechanism)
+        select(table, datasets.c.name.label("dataset"), *job_queries.NAMED)
         .join(datasets, datasets.c.id == table.c.dataset_id)
         .outerjoin(jobs, jobs.c.id == table.c.job_id)
         .where(owners.overseen(viewer))
@@ -212,13 +217,11 @@ def refusals(
     jobs, users = tables.jobs, tables.users
     every = (
         select(
+            *job_queries.NAMED,
             jobs.c.id,
-            jobs.c.mechanism,
-            jobs.c.purpose,
             jobs.c.project,
             jobs.c.refusal,
             jobs.c.epsilon_alone,
-            jobs.c.created_at,
             jobs.c.finished_at,
             tables.datasets.c.name.label("dataset"),
             users.c.name.label("analyst"),
@@ -246,6 +249,7 @@ def _refusal(row: Any) -> RefusedJob:
     same = ("dataset", "analyst", "mechanism", "purpose", "project", "epsilon_alone", "refusal")
     return RefusedJob(
         job=str(row.id),
+        job_name=job_queries.name_of(row),
         **{name: getattr(row, name) for name in same},
         submitted_at=row.created_at,
         refused_at=row.finished_at,

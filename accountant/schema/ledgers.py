@@ -57,9 +57,10 @@ class ExPostCost(Answer):
 
 
 class EntryInList(Entry):
-    """An entry with its job's mechanism."""
+    """An entry with its job's mechanism and name."""
 
     mechanism: str | None
+    job_name: str | None = Field(description="what people call its job")
 
 
 class Chain(Answer):
@@ -121,6 +122,7 @@ class RefusedJob(Answer):
     """A request that was refused."""
 
     job: Id
+    job_name: str | None = Field(description="what people call it")
     dataset: str
     analyst: str | None
     mechanism: str

@@ -81,7 +81,7 @@ def _what(entry: dict[str, Any]) -> str:
         case "RESERVE":
             approval = body["approval"]
             by = f"; {approval['by']} approved: {approval['reason']}" if approval else ""
-            return f"job {str(entry['job'])[:8]}{by}"
+            return f"{_job(entry)}{by}"
         case "REGISTER":
             version = body["version"]
             if "layout" in body:
@@ -92,7 +92,11 @@ def _what(entry: dict[str, Any]) -> str:
             return f"the policy from here on{by}"
         case _:
             outcome = body.get("outcome") or body.get("reason") or ""
-            return f"job {str(entry['job'])[:8]} {outcome}".rstrip()
+            return f"{_job(entry)}: {outcome}" if outcome else _job(entry)
+
+
+def _job(entry: dict[str, Any]) -> str:
+    return entry.get("job_name") or f"job {str(entry['job'])[:8]}"
 
 
 def entry(dataset: DatasetName, seq: int) -> Answer:
@@ -379,9 +383,7 @@ def _plan_told(plan: Any) -> str:
         "to write"
     )
     if plan.charged:
-        shown = ", ".join(job[:8] for job in plan.charged[:5])
-        sentences += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
-        sentences += ", …)" if len(plan.charged) > 5 else ")"
+        sentences += f"; {len(plan.charged)} unended jobs are charged in full and end"
     return sentences
 
 

@@ -36,11 +36,12 @@ def listing() -> str:
 
 
 def _jobs(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return artifacts by job, and the jobs' names."""
+    """Return artifacts by job, and the jobs' names; of somebody else's, what it made."""
     jobs: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         jobs.setdefault(row["job"], []).append(row)
-    return {"jobs": jobs, "names": job_queries.names(engine(), current_actor(), jobs)}
+    names = {job: mechanisms.get(parts[0]["mechanism"]).noun for job, parts in jobs.items()}
+    return {"jobs": jobs, "names": names | job_queries.names(engine(), current_actor(), jobs)}
 
 
 def reusable() -> frozenset[str]:

@@ -59,8 +59,6 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         entries = documents(newest)
         ex_post = documents(jobs.ex_post(engine(), name, actor))
     recent = jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)
-    named = {str(job.id): job.name for job in recent}
-    others = [row["job"] for row in (*entries, *ex_post) if row["job"] not in named]
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
         "dataset.html",
@@ -72,7 +70,7 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         roles=roles,
         entries=entries,
         ex_post=ex_post,
-        names={**named, **jobs.names(engine(), actor, others)},
+        names=jobs.names(engine(), actor, [row["job"] for row in ex_post]),
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", BLANK),

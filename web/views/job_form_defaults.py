@@ -324,8 +324,10 @@ def label_counts(job: Mapping[str, Any]) -> str:
 
 
 def _named(actor: Actor, rows: Sequence[Mapping[str, Any]]) -> list[schema_forms.Option]:
-    """Return the jobs of these artifacts by name; of somebody else's, by mechanism and id."""
-    jobs = {row["job"]: f"{row['mechanism']} {row['job'][:8]}" for row in rows}
+    """Return the jobs of these artifacts by name; of somebody else's, by what paid for them."""
+    paid = "{} on {}, entry {}"
+    nouns = {row["mechanism"]: mechanisms.get(row["mechanism"]).noun for row in rows}
+    jobs = {r["job"]: paid.format(nouns[r["mechanism"]], r["dataset"], r["entry"]) for r in rows}
     chosen = dict(list(jobs.items())[:MOST_CHOICES])
     return list((chosen | job_queries.names(engine(), actor, chosen)).items())
 

@@ -41,17 +41,12 @@ def _choices() -> dict[str, Any]:
     }
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the names of the jobs in a list."""
-    return {"names": jobs.names(engine(), current_actor(), [row.get("job") for row in rows])}
-
-
 @pages.get("/ledger")
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
     choices = {"kinds": api.KINDS, **_choices()}
-    return listed("ledger.html", api.ENTRIES, api.found_entries, FILTERS, about=_names, **choices)
+    return listed("ledger.html", api.ENTRIES, api.found_entries, FILTERS, **choices)
 
 
 @pages.get("/ledger/<name>/<seq>")
@@ -80,18 +75,22 @@ def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
     choices = {"caps": ledgers.CAPS, **_choices()}
     names = ("dataset", "cap", "analyst", "mechanism")
-    return listed("refusals.html", api.REFUSALS, api.found_refusals, names, about=_names, **choices)
+    return listed("refusals.html", api.REFUSALS, api.found_refusals, names, **choices)
 
 
 @pages.get("/ledger/activity")
 @needs_role("auditor", "steward", "administrator")
 def activity() -> str:
     """The audit log, as far as the viewer's role goes."""
-    overseer = bool(current_actor().roles & OVERSEERS)
-    datasets = ledgers.names(engine(), current_actor()) if overseer else []
+    actor = current_actor()
+    datasets = ledgers.names(engine(), actor) if actor.roles & OVERSEERS else []
     choices: dict[str, Any] = {"what": audit_log.WHAT, "datasets": datasets}
     names = ("what", "actor", "dataset", "since", "until")
-    return listed("activity.html", api.ACTIVITY, api.found_acts, names, about=_names, **choices)
+
+    def about(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"names": jobs.names(engine(), actor, [row["job"] for row in rows])}
+
+    return listed("activity.html", api.ACTIVITY, api.found_acts, names, about=about, **choices)
 
 
 # --- checkpoints, keys, exports -----------------------------------------------------------------

@@ -61,13 +61,16 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
         assert cost is not None  # it fits
         part = basic.part_that_binds(cost)
         return Room(part.cap, basic.number_of(cost), part.left, part.asked)
-    rooms = [
-        Room(part.cap, filter_.number_of(cost), part.left, part.asked)
+    numbers = [
+        (filter_.number_of(cost), filter_, cost)
         for filter_ in accounts.dp.filters
         if (cost := costs[filter_.filter.kind]) is not None and not filter_.closed
-        for part in [filter_.part_that_binds(cost)]
     ]
-    most = max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
+    most = Room("allowance", 0, "0", "-")
+    if numbers:
+        jobs, longest, its_cost = max(numbers, key=lambda each: each[0])
+        part = longest.part_that_binds(its_cost)
+        most = Room(part.cap, jobs, part.left, part.asked)
     basic, cost = accounts.dp.filters[-1], costs[Kind.BASIC]
     if cost is None or not stated_delta(asked.dp):
         return most
