@@ -172,6 +172,7 @@ def _releases(connection: Connection, dataset_id: UUID) -> list[dict[str, Any]]:
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of an entry that a line of the report shows."""
     fields = (
+        "version",
         "epsilon",
         "delta",
         "reason",
@@ -181,7 +182,8 @@ def _short(body: Mapping[str, Any]) -> dict[str, Any]:
         "confirmed_by",
         "confirmation",
     )
-    return {key: body[key] for key in fields if key in body}
+    layout = {"layout": True} if "layout" in body else {}  # what it says is private
+    return {key: body[key] for key in fields if key in body} | layout
 
 
 def _counts(connection: Connection, dataset_id: UUID) -> dict[str, dict[str, int]]:

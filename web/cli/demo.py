@@ -245,7 +245,7 @@ def _price(story: Story, analyst: Api, model: str) -> tuple[dict[str, Any], dict
         "mechanism": MECHANISM,
         "model": model,
         "parameters": chosen,
-        "purpose": "demo: what do customers write about?",
+        "purpose": "for a look at what customers write about",
     }
     quote = analyst.quote(DATASET, MECHANISM, chosen)
     for line in quote["breakdown"]:
@@ -284,7 +284,7 @@ def _run_job(story: Story, request: dict[str, Any], analyst: Api, steward: Api) 
         job = _decided(analyst, request)
     if job["state"] == "awaiting_approval":
         steward.approve(job["id"], "demo: made-up reviews, the price fits")
-    story.tell(f"job {job['id']}: its price is set aside before anything is read")
+    story.tell(f"{job['name']}: its price is set aside before anything is read")
     story.step(
         "A worker runs it",
         "It writes tokens by sampling; every draw goes through a meter that refuses to pass the "

@@ -51,12 +51,16 @@
     event.target.form.requestSubmit(event.target.form.querySelector("button[value=price]"));
   });
 
-  // A slider says what it stands at.
-  document.addEventListener("input", (event) => {
-    const shown = document.getElementById(event.target.dataset.shown);
-    if (shown) shown.textContent = `${event.target.value} %`;
-    // A price is older than what was typed until the next one is there.
-    event.target.closest("#ask")?.querySelector("#price h2").classList.add("stale");
+  // A price is older than what was typed until the next one is there; offline, none comes.
+  const age = (words) => document.querySelector("#price h2")?.setAttribute("data-stale", words);
+  const unpriced = () => age("not priced: no connection");
+  window.addEventListener("offline", unpriced);
+  document.addEventListener("htmx:error", unpriced);
+
+  document.addEventListener("input", ({ target }) => {
+    const shown = document.getElementById(target.dataset.shown);
+    if (shown) shown.textContent = `${target.value} %`; // of a slider
+    if (target.closest("#ask")) age("being priced again");
   });
 
   // A page that comes back from the browser's cache has its buttons again.

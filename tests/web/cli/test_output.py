@@ -424,8 +424,11 @@ def test_an_entry_that_changes_other_allowances_only_is_listed():
         "job": None,
         "body": body,
     }
-    assert list(entry_table([entry]).columns[-1].cells) == [
-        "sam: other allowances: caps for a pilot"
+    named = "Texts: for onboarding, 3 March, no. 12"
+    commit = entry | {"kind": "COMMIT", "job_name": named, "body": {"outcome": "succeeded"}}
+    assert list(entry_table([entry, commit]).columns[-1].cells) == [
+        "sam: other allowances: caps for a pilot",
+        f"sam: {named}: succeeded",
     ]
 
 

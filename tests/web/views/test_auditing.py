@@ -565,7 +565,13 @@ def test_the_report_states_what_is_true_now(site, corrected):
         "By analyst",
     ):
         assert part in page
+    assert "version 1 of the data was found right" in page
+    assert "which never comes here" not in page, "its data is here"
     assert all(sentence.count(". ") == 0 for sentence in report["definitions"].values())
+    jobs = {each["job_name"] for each in report["newest"] if each["job"]}
+    assert jobs and all(html.escape(each) in page for each in jobs)
+    public = site.pages("auditor").get(f"/datasets/{name}/report?public=true").text
+    assert not any(html.escape(each) in public for each in jobs)
 
 
 def test_the_report_says_where_the_ledger_does_not_hold(site, done, owner):

@@ -86,6 +86,32 @@ def test_the_button_that_destroys_an_upload_is_in_sight(world, page):
     assert box["x"] + box["width"] <= table["x"] + table["width"] <= 1280
 
 
+def test_a_price_that_is_older_than_the_form_says_so_and_comes_with_the_connection(
+    world, browser, address
+):
+    page = signed_in(browser, address, world.site.actor("analyst").name)
+    page.goto(f"{world.site.dataset}/submit")
+    held = []
+    page.route("**/price", lambda route: held.append(route))
+
+    def wait_for_age(words: str) -> None:
+        age = "document.querySelector('#price h2').dataset.stale || ''"
+        page.wait_for_function(f"words => ({age}) === words", arg=words)
+
+    with page.expect_request("**/price"):
+        page.locator("#share").fill("30")
+    wait_for_age("being priced again")
+    held.pop().abort("internetdisconnected")
+    wait_for_age("not priced: no connection")
+    page.unroute("**/price")
+    page.context.set_offline(True)
+    page.context.set_offline(False)
+    wait_for_age("")
+    page.context.set_offline(True)
+    wait_for_age("not priced: no connection")
+    page.context.close()
+
+
 @pytest.fixture
 def signing_page(app, engine, password_hash, browser, address, monkeypatch) -> Iterator:
     """A steward's page at a host name, where browsers have passkeys, with an authenticator in
