@@ -92,7 +92,11 @@ def test_a_price_that_is_older_than_the_form_says_so_and_comes_with_the_connecti
     page = signed_in(browser, address, world.site.actor("analyst").name)
     page.goto(f"{world.site.dataset}/submit")
     held = []
-    page.route("**/price", lambda route: held.append(route))
+
+    def hold(route) -> None:
+        held.append(route)
+
+    page.route("**/price", hold)
 
     def wait_for_age(words: str) -> None:
         age = "document.querySelector('#price h2').dataset.stale || ''"
