@@ -12,7 +12,7 @@ from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.queries import exports, jobs, ledgers
 from accountant.queries.dataset_rows import dataset_row, require_overseer
-from accountant.schema.ledgers import EntryInList
+from accountant.schema.ledgers import Entry
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints
 
@@ -31,7 +31,7 @@ def entries(
     before: int | None = None,
     limit: int = 50,
     after: paging.After = None,
-) -> list[EntryInList]:
+) -> list[Entry]:
     """Return ledger entries in plain values, newest first, with their hashes; `after` (seq,)
     continues a listing.
 
@@ -49,7 +49,7 @@ def entries(
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
-    return [ledgers.listed(entry_row) for entry_row in rows]
+    return [Entry(**ledgers.stated(entry_row)) for entry_row in rows]
 
 
 def export(

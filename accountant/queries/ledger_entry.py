@@ -21,6 +21,7 @@ from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.reservations import read_reservation
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries import jobs, ledgers
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
@@ -56,8 +57,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         decided = connection.scalar(select(decisions.id).where(of_entry))
     document = read_document(row.document)
     return EntryPage(
-        **opened(document),
-        hash=row.hash,
+        **ledgers.stated(row),
         entries=account.chain_seq,
         hashed=canonical(hidden(document)).decode(),
         chain=_chain(document, row, previous),
@@ -72,7 +72,11 @@ def _with_previous(
     connection: Connection, dataset_id: UUID, seq: int
 ) -> tuple[Row[Any] | None, Row[Any] | None]:
     table = tables.entries
-    query = select(table).where(table.c.dataset_id == dataset_id, table.c.seq.in_((seq - 1, seq)))
+    query = (
+        select(table, *jobs.NAMED)
+        .outerjoin(tables.jobs, tables.jobs.c.id == table.c.job_id)
+        .where(table.c.dataset_id == dataset_id, table.c.seq.in_((seq - 1, seq)))
+    )
     rows = {row.seq: row for row in connection.execute(query)}
     return rows.get(seq), rows.get(seq - 1)
 

@@ -88,17 +88,17 @@ def entries(
     require_overseer(viewer)
     with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, viewer, wanted, after, limit)).all()
-    return [listed(row) for row in rows]
+    return [_listed(row) for row in rows]
 
 
-def listed(row: Any) -> EntryInList:
+def stated(row: Any) -> dict[str, Any]:
     """Return an entry in plain values, of a row with its job's columns `jobs.NAMED`."""
-    return EntryInList(
-        **opened(read_document(row.document)),
-        hash=row.hash,
-        mechanism=row.mechanism,
-        job_name=None if row.mechanism is None else job_queries.name_of(row),
-    )
+    name = None if row.mechanism is None else job_queries.name_of(row)
+    return {**opened(read_document(row.document)), "hash": row.hash, "job_name": name}
+
+
+def _listed(row: Any) -> EntryInList:
+    return EntryInList(**stated(row), mechanism=row.mechanism)
 
 
 def newest(
@@ -119,7 +119,7 @@ def newest(
         .where(table.c.dataset_id == dataset_id, or_(*wanted))
         .order_by(table.c.seq.desc())
     )
-    return [listed(row) for row in connection.execute(query).all()]
+    return [_listed(row) for row in connection.execute(query).all()]
 
 
 def _page_of_entries(

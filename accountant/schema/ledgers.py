@@ -22,6 +22,7 @@ class Entry(Answer):
     body: Json
     previous: str
     hash: Sha256
+    job_name: str | None = Field(description="what people call its job")
 
 
 class SignedKey(Answer):
@@ -57,10 +58,9 @@ class ExPostCost(Answer):
 
 
 class EntryInList(Entry):
-    """An entry with its job's mechanism and name."""
+    """An entry with its job's mechanism."""
 
     mechanism: str | None
-    job_name: str | None = Field(description="what people call its job")
 
 
 class Chain(Answer):

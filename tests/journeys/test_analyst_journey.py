@@ -215,7 +215,7 @@ def clicks(page) -> int:
 def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
     browser, address, desk, engine, tmp_path
 ):
-    """By keyboard, from a file to a job that a steward approved: at most 25 clicks, 3 of them to
+    """By keyboard, from a file to a job that a steward approved: at most 20 clicks, 3 of them to
     decide.
     """
     people = desk[1]
@@ -268,4 +268,4 @@ def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
     press(steward.locator("#confirm-yes"))
     steward.get_by_text("is now queued").wait_for()
     assert 0 < clicks(steward) - before <= 3
-    assert clicks(steward) + clicks(analyst) + chosen <= 25
+    assert clicks(steward) + clicks(analyst) + chosen <= 20

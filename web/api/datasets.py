@@ -20,7 +20,7 @@ from accountant.queries import effects as allowance_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
 from accountant.schema.decisions import Asked
-from accountant.schema.ledgers import EntryInList, ExPostCost
+from accountant.schema.ledgers import Entry, ExPostCost
 from accountant.schema.quotes import Proposal, Quote
 from accountant.transactions import allowances, policies
 from web.api.blueprint import api
@@ -402,9 +402,7 @@ def propose(name: str) -> Response:
 @api.get("/datasets/<name>/ledger")
 @describe(
     Operation(
-        query={"before": SEQ},
-        answer=listing("entries", EntryInList, paged=ENTRIES),
-        roles=OVERSEERS,
+        query={"before": SEQ}, answer=listing("entries", Entry, paged=ENTRIES), roles=OVERSEERS
     )
 )
 def entries(name: str) -> Response:
