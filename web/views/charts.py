@@ -56,6 +56,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     def up(share: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * share / top
 
+    rows = min(len(days), TABLE_ROWS)  # at equal distances, the ends among them
     closed = {measure["name"] for measure in figures["measures"] if measure["closed"]}
     return {
         "lines": [
@@ -75,7 +76,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
             for share in [0.0, 0.25, 0.5, 0.75, 1.0, *([top] if top > 1.1 else [])]
         ],
         "ends": _ends(points[0]["at"], points[-1]["at"]),
-        "rows": [points[days[n]] for n in _evenly(len(days), TABLE_ROWS)],
+        "rows": [points[days[round(n * (len(days) - 1) / max(rows - 1, 1))]] for n in range(rows)],
         "names": names,
         "heads": ["after", *((f"#{MEASURE_NAMES[name]}", f"{units[name]} left") for name in names)],
     }
@@ -87,12 +88,6 @@ def _steps(across: Sequence[float], up: Sequence[float]) -> str:
         placed += [(x, placed[-1][1]), (x, y)]
     placed.append((_RIGHT, placed[-1][1]))
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    if count <= most:
-        return list(range(count))
-    return sorted({round(n * (count - 1) / (most - 1)) for n in range(most)})
 
 
 def spent_by(

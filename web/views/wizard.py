@@ -250,16 +250,13 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     try:
         _allowance_body(values)
     except InvalidRequest as error:
-        problems += [_at_field(problem) for problem in error.problems]
+        for problem in error.problems:  # of the declaration of secrets, at the form's field
+            name = "epsilon" if problem.field == "body" else problem.field
+            named = f"secret.{name}" if name in _SECRET_FIELDS else name
+            problems.append(replace(problem, field=named))
     except Conflict as error:
         problems.append(FieldProblem("epsilon", str(error)))
     return problems
-
-
-def _at_field(problem: FieldProblem) -> FieldProblem:
-    """Return a problem of the declaration of secrets, at the field of the form."""
-    name = "epsilon" if problem.field == "body" else problem.field
-    return replace(problem, field=f"secret.{name}" if name in _SECRET_FIELDS else name)
 
 
 # --- the end ------------------------------------------------------------------------------------
