@@ -282,7 +282,7 @@ def test_a_correction_by_form(site, publish):
     assert job_id[:8] not in page
     reserved = decision["asked"]["reserved"]
     assert 0 < reserved < decision["asked"]["epsilon_alone"]
-    assert re.search(r"It is then charged +ε [0-9.]+ +by itself *; ε [0-9.]+ +was reserved", page)
+    assert re.search(r"It is then charged ε [0-9.]+ by itself. ε [0-9.]+ was reserved.", page)
     for path, said in (("/confirm", "offer"), ("", "price"), ("", "ask")):  # of a job alone
         odd = second.post(f"/decisions/{found}{path}", "/inbox", answer=said, reason="seen")
         assert odd.status_code == 422
