@@ -93,7 +93,7 @@ Arms = Annotated[
     list[str] | None,
     typer.Option(
         "--arm",
-        metavar="mean|median|invisible-ink|summary-token|summary-oneshot",
+        metavar="mean|median|invisible-ink",
         help="What is tested; repeat it.",
     ),
 ]

@@ -40,8 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="audit", required=True)
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):
         command = commands.add_parser(name)
-        arms = subjects.WRITING if name == "reconstruction" else tuple(subjects.ARMS)
-        command.add_argument("--arm", action="append", choices=arms, default=None)
+        command.add_argument("--arm", action="append", choices=tuple(subjects.ARMS), default=None)
         command.add_argument("--model", default=None)
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
         command.add_argument("--texts", type=int, default=texts)

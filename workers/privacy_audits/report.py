@@ -85,15 +85,10 @@ def _leave_one_out(found: dict[str, Any]) -> list[str]:
         rows = arm["batches"]
         passed = sum(row["passed"] for row in rows)
         pure = "" if arm["pure_bound"] is None else f"; no outcome can pass {arm['pure_bound']:.4g}"
-        moved = (
-            ""
-            if arm["moved"] is None
-            else f" A record moved a sum by {arm['moved']:.4f} of what is declared."
-        )
         lines += [
             f"## {arm['arm']}: {_privacy(arm, None)}",
             "",
-            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.{moved}",
+            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.",
             "",
             *_table(
                 ["label", "batch", "records", "lower bound", "stated", ""],

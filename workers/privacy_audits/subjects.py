@@ -34,13 +34,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("private-prediction", {}),
     "median": ("private-prediction", {"aggregation": "median", "ex_post_cap": 100.0}),
     "invisible-ink": ("invisible-ink", {"batch_size": 64, "clip": 3.0, "temperature": 1.5}),
-    # A seed draws the same tokens from the same noisy states, whatever the records are.
-    "summary-token": ("summary-token", {"epsilon": 8.0, "seed": 1}),
-    "summary-oneshot": ("summary-oneshot", {"epsilon": 8.0, "releases": 2}),
 }
-
-#: The arms that write so many texts that a planted key could be among them.
-WRITING = ("mean", "median", "invisible-ink")
 
 
 @dataclass(frozen=True)

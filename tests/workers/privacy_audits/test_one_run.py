@@ -43,10 +43,11 @@ def arm(
     model: LocalModel | None = None,
     public: Public = NOTHING_PUBLIC,
     grouped: bool = False,
+    each: int = 10,
 ) -> Subject:
     mechanism = mechanisms.get(mechanism_id)
     parts = {"groups": PARTS} if grouped else {"labels": PARTS}
-    terms = Terms(delta=subjects.DELTA, public_size=10 * len(PARTS), **parts)
+    terms = Terms(delta=subjects.DELTA, public_size=each * len(PARTS), **parts)
     parameters = mechanism.parse(raw, terms)
     price = mechanism.price(parameters, terms)
     return Subject(mechanism_id, mechanism_id, parameters, terms, price, model, public)
@@ -65,6 +66,29 @@ def mean_of_logits(copier: LocalModel) -> Subject:
     raw |= {"tokens_per_batch": 1, "max_text_tokens": 1, "batches_per_label": 1, "min_tokens": 0}
     fields = mechanisms.get("private-prediction").fields
     return arm("private-prediction", {name: raw[name] for name in raw if name in fields}, copier)
+
+
+def median_of_logits(copier: LocalModel) -> Subject:
+    raw = subjects.key_parameters(copier) | {"aggregation": "median", "ex_post_cap": 100.0}
+    raw |= {"batch_size": 2, "clip": 2.0, "temperature": 1.5, "min_tokens": 0}
+    raw |= {"tokens_per_batch": 1, "max_text_tokens": 1, "batches_per_label": 1}
+    fields = mechanisms.get("private-prediction").fields
+    return arm("private-prediction", {name: raw[name] for name in raw if name in fields}, copier)
+
+
+def ink(copier: LocalModel) -> Subject:
+    """A clip that the digits of another key reach too: the bulk moves down, and its own up."""
+    raw = subjects.key_parameters(copier) | {"batch_size": 1, "clip": 0.4, "temperature": 0.8}
+    raw |= {"texts_per_batch": 1, "max_tokens": 1, "batches_per_label": 1, "min_tokens": 0}
+    fields = mechanisms.get("invisible-ink").fields
+    return arm("invisible-ink", {name: raw[name] for name in raw if name in fields}, copier)
+
+
+def vectors(_: LocalModel) -> Subject:
+    raw = {"layers": "1-2", "noise_multiplier": 0.7, "shots": 0, "partners": 1, "samples": 1}
+    raw |= {"samples_per_label": 1, "max_tokens": 2, "record_tokens": 24, "clip": 1.0, "seed": 5}
+    raw |= {"template": "Another review ({label}):", "stop": None}
+    return arm("epsvec", raw, toys.model(), each=1)
 
 
 def summary_by_token(copier: LocalModel) -> Subject:
@@ -110,7 +134,14 @@ ARMS: dict[Callable[[LocalModel], Subject], int] = {
     votes: 8,
     term_counts: 300,
 }
-LONG = {mean_of_logits: 80, summary_by_token: 8, summary_in_one_shot: 8}
+LONG = {
+    mean_of_logits: 80,
+    median_of_logits: 80,
+    ink: 200,
+    vectors: 8,
+    summary_by_token: 8,
+    summary_in_one_shot: 8,
+}
 
 
 EVERY = [
