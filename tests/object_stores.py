@@ -156,8 +156,23 @@ def frozen() -> Iterator[None]:
 @contextmanager
 def answering_503() -> Iterator[None]:
     """The store's server is there, and answers that it can't serve."""
+    with _refusing(""):
+        yield
+
+
+@contextmanager
+def full(address: str) -> Iterator[None]:
+    """The store's server has no room for more at this address."""
+    with _refusing(address.removeprefix("s3:/")):
+        yield
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
     away = Path(os.environ["EXCHEQUER_TEST_AWAY"])
-    away.touch()
+    draft = away.with_suffix(".draft")
+    draft.write_text(what)
+    draft.rename(away)
     try:
         yield
     finally:

@@ -47,6 +47,7 @@ VALUES = {
         "workers": GPUS,
         "settings": {
             "EXCHEQUER_RESULTS_URL": "s3://bucket/results",
+            "EXCHEQUER_SIGNED_LOGS_FOLDER": "s3://bucket/signed-logs",
             "EXCHEQUER_UPLOADS_FOLDER": "s3://bucket/uploads",
         },
         "ledgerLog": "s3://bucket/log",
@@ -108,6 +109,7 @@ def test_what_lies_in_an_object_store_needs_no_volume(name, mounts):
             log = environment["EXCHEQUER_LEDGER_LOG"]
             assert ("://" in log, paths.count(log)) == (not mounts, mounts), which
             assert sum("ledger-log" in path for path in paths) == mounts, which
+            assert paths.count("/var/lib/exchequer/signed-logs") == mounts, which
             if environment["EXCHEQUER_RUNS_AS"] != "signer":
                 for each in ("results", "uploads"):
                     assert paths.count(f"/var/lib/exchequer/{each}") == mounts, which

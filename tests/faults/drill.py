@@ -1,11 +1,12 @@
 """The drill: what an operator meets, one after another, while people work; then all is counted.
 
-    python -m tests.faults.drill --minutes 20
+    python -m tests.faults.drill --minutes 20 [--log folder]
 
-Two web nodes, two relays and two workers, with PgBouncer before the database and results in S3. The
-database freezes, crashes and fails over to a standby, the pooler and the store go away, the broker
-is flushed, workers are killed and drained, the log's lock is held, the disks of log, database and
-workers are filled, every process is rolled, a key is rotated, maintenance is switched on and off.
+Two web nodes, two relays and two workers, with PgBouncer before the database; results, uploads and
+the log in S3, or the log in a folder. The database freezes, crashes and fails over to a standby,
+the pooler and the store go away, the broker is flushed, workers are killed and drained, the log's
+lock is held where it has one, the disks of log, database and workers and the store of results are
+filled, every process is rolled, a key is rotated, maintenance is switched on and off.
 Each second each web node says by `/readyz` whether it serves, and is asked to serve. At the end
 nothing is lost, nothing was charged twice, and nothing that waits is charged. An act that raises is
 told, and the books are judged all the same.
@@ -13,6 +14,7 @@ told, and the books are judged all the same.
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import httpx2
 import psutil
 import psycopg
 from sqlalchemy import text
@@ -55,8 +58,10 @@ ALLOWANCE = "1000"
 class Drill(Harness):
     """One drill."""
 
-    def __init__(self, minutes: float, clients: int, seed: int) -> None:
+    def __init__(self, minutes: float, clients: int, seed: int, log: str = "s3") -> None:
         super().__init__(seed)
+        self.log_home = log
+        self.uploaded: list[str] = []
         self.minutes, self.clients = minutes, clients
         self.lasts = min(LONG, max(SHORT, minutes * 2))
         self.closed: list[tuple[float, float]] = []
@@ -70,6 +75,7 @@ class Drill(Harness):
         self.bucket = self.stack.enter_context(object_stores.serving())
         super().__enter__()
         self.admin: Actor = self._person("administrator")
+        self.uploader = self._token(self._person("steward"))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -79,6 +85,8 @@ class Drill(Harness):
     def _disks(self) -> None:
         """Make disks of a file each. The standby's server may pass to the first one's socket."""
         self.home.chmod(0o711)
+        if self.log_home == "s3":
+            self.log = f"{self.bucket}/ledger-log"
         for name, size in DISKS_MIB.items():
             disk, image = self.home / name, self.home / f"{name}.img"
             disk.mkdir()
@@ -99,6 +107,7 @@ class Drill(Harness):
         self.pooler: Pooler = self.stack.enter_context(behind)
         os.environ["DATABASE_URL"] = self.pooler.url
         os.environ["EXCHEQUER_RESULTS_URL"] = f"{self.bucket}/results"
+        os.environ["EXCHEQUER_UPLOADS_FOLDER"] = f"{self.bucket}/uploads"
         os.environ.pop("EXCHEQUER_KEY_SESSION", None)  # it stands in a file, and is rotated
 
     def _results(self) -> Path:
@@ -111,7 +120,7 @@ class Drill(Harness):
     # --- what happens, one after another --------------------------------------------------------
 
     def acts(self) -> dict[str, Callable[[], None]]:
-        return {
+        every = {
             "database frozen": lambda: self._frozen("postgres"),
             "broker flushed": self._lose_broker,
             "worker killed": lambda: self.running.signal("worker-1", signal.SIGKILL),
@@ -123,13 +132,16 @@ class Drill(Harness):
             "workers' disk full": lambda: self._fill("work"),
             "database's disk full": lambda: self._fill("stack"),
             "pooler killed": self._kill_pooler,
-            "store of results frozen": self._freeze_store,
+            "store frozen": self._freeze_store,
+            "store of results full": self._fill_store,
             "processes rolled": self._roll,
             "session key rotated": self._rotate,
             "maintenance": self._maintain,
             "relays killed": self._kill_relays,
             "broker frozen": lambda: self._frozen("valkey"),
         }
+        of_folders = {"log's lock held", "log's disk full"} if self.log_home == "s3" else set()
+        return {name: act for name, act in every.items() if name not in of_folders}
 
     def _lasting(self) -> None:
         """Let time pass; processes that ended are started again."""
@@ -168,7 +180,7 @@ class Drill(Harness):
             self._end(part.name)
 
     def _hold_lock(self) -> None:
-        with (self.log / "lock").open("ab") as lock:
+        with (Path(self.log) / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._lasting()
 
@@ -242,6 +254,27 @@ class Drill(Harness):
         finally:
             self.away.append((began, time.monotonic()))
 
+    def _fill_store(self) -> None:
+        with object_stores.full(f"{self.bucket}/results"):
+            self._lasting()
+
+    def _upload(self) -> None:
+        """Send a file to a web node, which may say no; what it keeps stays."""
+        number = len(self.done)
+        content = f"text\nfile {number} of {self.seed}\n".encode()
+        headers = {"Authorization": f"Bearer {self.uploader}"}
+        url = f"{self.desk.urls[number % 2]}/api/v1/uploads"
+        with suppress(httpx2.HTTPError):
+            if httpx2.post(url, content=content, headers=headers, timeout=60).status_code == 201:
+                self.uploaded.append(hashlib.sha256(content).hexdigest())
+
+    def _lost_uploads(self) -> list[str]:
+        store = fsspec.filesystem("s3", use_listings_cache=False)
+        held = {
+            path.rsplit("/", 1)[-1] for path in store.ls(f"{self.bucket}/uploads", detail=False)
+        }
+        return [sha256 for sha256 in self.uploaded if f"{sha256}.csv" not in held]
+
     def _maintain(self) -> None:
         began = time.monotonic()
         try:
@@ -303,6 +336,7 @@ class Drill(Harness):
                 self._attempt(name, act)
                 self.done.append(name)
                 self._attempt(f"after {name}", self._put_right)
+                self._attempt("an upload", self._upload)
                 quiet = time.monotonic() + pause
                 while time.monotonic() < quiet:
                     self._attempt(f"after {name}", self._tend)
@@ -314,6 +348,9 @@ class Drill(Harness):
         return {
             "seconds": round(time.monotonic() - began),
             "clients": self.clients,
+            "log": self.log_home,
+            "uploads": len(self.uploaded),
+            "lost uploads": self._lost_uploads(),
             "acts": dict(Counter(self.done)),
             "acts that raised": self.raised,
             "entries": {
@@ -349,14 +386,16 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--clients", type=int, default=30)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--log", choices=("s3", "folder"), default="s3")
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(2**31) if chosen.seed is None else chosen.seed
     harness.ANALYSTS, harness.ALLOWANCE = chosen.clients, ALLOWANCE
     harness.LEASE_SECONDS, harness.QUIET_SECONDS = LEASE_SECONDS, QUIET_SECONDS
-    with Drill(chosen.minutes, chosen.clients, seed) as drill:
+    with Drill(chosen.minutes, chosen.clients, seed, chosen.log) as drill:
         found = drill.drill()
     print(json.dumps(found, indent=1))
-    wrong = (*found["broken"].values(), found["untrue"], found["acts that raised"])
+    lost, raised = found["lost uploads"], found["acts that raised"]
+    wrong = (*found["broken"].values(), lost, found["untrue"], raised)
     sound = not any(wrong)
     if sound:
         shutil.rmtree(drill.home, ignore_errors=True)

@@ -78,7 +78,7 @@ class Harness:
         self.home = Path(tempfile.mkdtemp(prefix="exq-faults-"))
         self.folder = self.home / "faults"
         self.folder.mkdir(mode=0o700)
-        self.log = self.home / "ledger-log"
+        self.log: Path | str = self.home / "ledger-log"
         self.board = Board(self.folder)
         self._disks()
         self.servers = Servers(self.home / "stack")

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 LATE_SECONDS = 3.0
 #: A probe answers within it, whatever hangs.
 PROBE_SECONDS = 1.0
+#: What a probe waits for, until it says that there is no answer (web/probes.py).
+SLOW_SECONDS = 0.8
 
 Windows = Sequence[tuple[float, float]]
 
@@ -36,6 +38,7 @@ class Look:
     seconds: float  # until /readyz was answered
     live: int = 200  # the status of /livez
     live_seconds: float = 0.0
+    served_seconds: float = 0.0
     said: str = ""
 
 
@@ -65,7 +68,8 @@ def untrue(looks: Sequence[Look], closed: Windows, away: Windows, full: Windows)
     """Return seconds at which readiness was not what requests met, and went on so.
 
     Under maintenance (`closed`) a node is ready, for reads; while results are `away` it is not,
-    although it admits. While a disk is `full` it may say so before a request meets it.
+    although it admits. While a disk is `full` it may say so before a request meets it. What gives a
+    probe no answer in time may answer a request, which waits for longer.
     """
     wrong = []
     for before, look, after in zip(looks, looks[1:], looks[2:], strict=False):
@@ -77,6 +81,8 @@ def untrue(looks: Sequence[Look], closed: Windows, away: Windows, full: Windows)
                 wrong.append(f"results away: {look}")
             continue
         if not said and any(begin - 1 <= look.at <= end + LATE_SECONDS for begin, end in full):
+            continue
+        if not said and "does not answer" in look.said and look.served_seconds > SLOW_SECONDS:
             continue
         around = {before.ready == 200, after.ready == 200}
         if said != did and did not in around and after.at - before.at < 4 * LATE_SECONDS:
@@ -119,8 +125,9 @@ def main() -> None:
             began = time.monotonic()
             live, live_seconds, _ = _ask(probe, "/livez", 2.0)
             ready, seconds, said = _ask(probe, "/readyz", 2.0)
-            served, _, _ = _ask(url, "/api/v1/jobs", 4.0, body, os.environ["TOKEN"])
-            look = Look(began, ready, served, seconds, live, live_seconds, said.strip())
+            served, served_seconds, _ = _ask(url, "/api/v1/jobs", 4.0, body, os.environ["TOKEN"])
+            times = seconds, live, live_seconds, served_seconds
+            look = Look(began, ready, served, *times, said.strip())
             lines.write(json.dumps(asdict(look)) + "\n")
             lines.flush()
             time.sleep(max(0.0, began + 1.0 - time.monotonic()))

@@ -74,7 +74,9 @@ seccompProfile: {type: RuntimeDefault}
 - {name: storage, mountPath: {{ .root.Values.ledgerLog }}, subPath: ledger-log}
 {{- end }}
 - {name: storage, mountPath: /var/lib/exchequer/public-log, subPath: public-log, readOnly: {{ ne .process "signer" }}}
+{{- if not (contains "://" (.root.Values.settings.EXCHEQUER_SIGNED_LOGS_FOLDER | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/signed-logs, subPath: signed-logs, readOnly: {{ ne .process "signer" }}}
+{{- end }}
 {{- if ne .process "signer" }}
 {{- if not (contains "://" (.root.Values.settings.EXCHEQUER_RESULTS_URL | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/results, subPath: results}
