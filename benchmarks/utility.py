@@ -1,20 +1,12 @@
-"""Quality of the texts: the tables of papers 000 and 001 on a small public model, with their
-settings.
+"""Quality of the texts: tables about private prediction on a small public model.
 
-    python -m benchmarks.utility MODEL [--table prediction ...] [--dataset ag_news] [--seeds 3]
+    python -m benchmarks.utility MODEL [--table labels ...] [--dataset ag_news] [--seeds 3]
       [--minutes 4]
 
-| table | shape of | what | |---|---|---| | context | – | what the model makes of a record in its
-context: without it nothing else can show | | clusters | 001, Table 2 | k-means, DP k-means, public
-centres with and without rebalancing; no model | | prediction | 001, Table 3 | zero-shot, mean,
-median, at matched tokens, with ε and ex-post ε | | support | – |
-what the mean draws by clip, temperature and public support, and what ε buys of it | |
-amplification | – | the mean at equal ε, with
-batches that are known and with batches that nobody knows | | examples | 001, Table 4 | one against
-two examples in a context | | cluster-count | 001, Table 5 | number of clusters, without privacy | |
-coefficient | 000, Table 5 | how strongly to steer this model, on public texts | | epsvec | 000,
-Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram | | labels | – | one
-label's texts where it is 90 % of the records, and where it is 2 % |
+context: what the model makes of a record in its context. clusters: paper 001, Table 2, k-means with
+and without privacy. support: what the mean draws by clip, temperature and public support. examples:
+001, Table 4. labels: a label's texts where it is 90 % of the records, and
+where it is 2 %. All mechanisms side by side: benchmarks.comparison.
 
 MODEL is a folder that `exchequer model get` made. Mechanisms are run by their own runners under a
 meter that reserves the real price; noise has no seed, so repeats are repeats, and seeds drive only
@@ -37,17 +29,12 @@ from benchmarks.utility_cells import Store, Table
 TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "context": utility_tables.context,
     "clusters": utility_tables.clusters,
-    "prediction": utility_tables.prediction,
     "support": utility_tables.support,
-    "amplification": utility_tables.amplification,
     "labels": utility_labels.unequal_labels,
     "examples": utility_tables.examples,
-    "cluster-count": utility_tables.cluster_count,
-    "coefficient": utility_tables.coefficient,
-    "epsvec": utility_tables.epsvec,
 }
 
-WITHOUT_PRIVATE = ("context", "coefficient")
+WITHOUT_PRIVATE = ("context",)
 
 
 def cache_folder() -> Path:

@@ -41,13 +41,6 @@ class Sizes:
     stop: str = ""
     template: str = "{record}</s><s>"
     template_of_two: str = "{partner}</s><s>{record}</s><s>"
-    clusters: int = 3  # that a label keeps; paper 001: 60 of 1,000, over all labels
-    public_centres: int = 12
-    layers: str = "1-2"
-    vector_clip: float = 35.0
-    coefficient: float = 20.0
-    shot_template: str = "{examples}<s>{label}:"
-    shot_stop: str = "</s>"  # empty: a new line
 
     def defaults(self) -> Mapping[str, Any]:
         return asdict(self)
@@ -80,10 +73,6 @@ class Bench:
         """What every cell of texts depends on beside its own parameters."""
         return {"dataset": self.dataset, "records": self.sizes.records, "model": self.sha256}
 
-    @property
-    def delta(self) -> float:
-        return utility_runs.terms_of(self.corpus).delta
-
     def cut(self, texts: Sequence[str]) -> list[str]:
         """Real texts as long as synthetic ones may be."""
         encode, decode = self.model.tokenizer.encode, self.model.tokenizer.decode
@@ -98,63 +87,18 @@ class Bench:
 
     # --- cells ----------------------------------------------------------------------------------
 
-    def real(self, repeat: int) -> Made:
-        """The private texts themselves."""
-        private = self.corpus.private
-        texts = [
-            [t, label] for t, label in zip(self.cut(private.texts), private.labels, strict=True)
-        ]
-        return {
-            "texts": texts,
-            "epsilon": None,
-            "ex_post_epsilon": None,
-            "private": False,
-            "repeat": repeat,
-        }
-
-    def job(
-        self, mechanism: str, raw: Mapping[str, Any], repeat: int, clusters: int | None = None
-    ) -> Made | None:
+    def job(self, mechanism: str, raw: Mapping[str, Any], repeat: int) -> Made | None:
         """One job of a mechanism."""
         settings = {
             **self.common,
             "way": mechanism,
             "raw": dict(raw),
             "repeat": repeat,
-            "clusters": clusters,
         }
         return self.store.once(
             "texts",
             settings,
-            lambda: utility_runs.run(mechanism, raw, self.corpus, self.model, clusters),
-        )
-
-    def way(self, mechanism: str, raw: Mapping[str, Any]) -> "Way":
-        return lambda repeat: self.job(mechanism, raw, repeat)
-
-    def prompted(self, shots: int, repeat: int) -> Made | None:
-        """Texts after prompts of real records, or of none."""
-        size = self.sizes
-        own = {
-            "texts": size.texts + size.texts // 4,
-            "max_tokens": size.tokens,
-            "temperature": size.temperature,
-            "record_tokens": 64,
-            **({"stop": size.stop} if size.stop else {}),
-        }
-        settings = {
-            **self.common,
-            "way": "prompted",
-            "shots": shots,
-            "template": size.template,
-            **own,
-        }
-        return self.store.once(
-            "texts",
-            {**settings, "repeat": repeat},
-            lambda: utility_runs.prompted(
-                self.corpus, self.model, size.template, shots, own, repeat
-            ),
+            lambda: utility_runs.run(mechanism, raw, self.corpus, self.model),
         )
 
     # --- figures --------------------------------------------------------------------------------
@@ -214,11 +158,9 @@ def compared(bench: Bench, ways: Mapping[str, Way]) -> list[list[str]]:
 
 
 def privacy(made: Sequence[Made]) -> str:
-    """ε as it was priced, or the ex-post ε that was realized, over the repeats, or ∞."""
+    """ε as it was priced, or the ex-post ε that was realized, over the repeats."""
     if not made:
         return "–"
-    if not made[0]["private"]:
-        return "∞"
     parts = []
     spent = [each["ex_post_epsilon"] for each in made if each["ex_post_epsilon"] is not None]
     if spent:

@@ -7,8 +7,9 @@ labels.
 
 import csv
 import gzip
+import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,22 +73,13 @@ def _yelp() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 def _imdb() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Halves of the labelled reviews; the base model has read others, without labels."""
     named = {"0": "Negative", "1": "Positive"}
-    found = [
-        (named[row["label"]], row["text"]) for row in rows(SHARED / "data/imdb/train10k.csv.gz")
-    ]
-    random.Random(SPLIT_SEED).shuffle(found)
-    return found[: len(found) // 2], found[len(found) // 2 :]
+    path = SHARED / "data/imdb/train10k.csv.gz"
+    return _halves((named[row["label"]], row["text"]) for row in rows(path))
 
 
 def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Two classes of the public corpus, for choosing what may not be chosen on private data."""
-    found = [
-        (row["label_name"], row["text"])
-        for row in rows(PUBLIC)
-        if row["label_name"] in ("Company", "Film")
-    ]
-    random.Random(SPLIT_SEED).shuffle(found)
-    return found[: len(found) // 2], found[len(found) // 2 :]
+    return _dbpedia5(("Company", "Film"))
 
 
 DBPEDIA_LABELS = ("Athlete", "Company", "Film", "Plant", "Village")
@@ -99,11 +91,7 @@ def _dbpedia5(
     labels: Sequence[str] = DBPEDIA_LABELS,
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Some classes of the public corpus, halved."""
-    found = [
-        (row["label_name"], row["text"]) for row in rows(PUBLIC) if row["label_name"] in labels
-    ]
-    random.Random(SPLIT_SEED).shuffle(found)
-    return found[: len(found) // 2], found[len(found) // 2 :]
+    return _halves((r["label_name"], r["text"]) for r in rows(PUBLIC) if r["label_name"] in labels)
 
 
 YELP_LABELS = ("Restaurants", "Bars", "Shopping", "Event Planning & Services", "Beauty & Spas")
@@ -122,7 +110,33 @@ def _yelp5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return private, [pair for pairs in found.values() for pair in pairs[YELP_PRIVATE:]]
 
 
+def _openreview() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Halves of the reviews of accepted and of rejected papers."""
+    path = SHARED / "data/openreview/iclr2017_reviews.csv.gz"
+    named = {"Accept": "Accepted", "Reject": "Rejected"}
+    found = ((row["decision"].split()[0], row["review"]) for row in rows(path))
+    return _halves((named[verdict], text) for verdict, text in found if verdict in named)
+
+
+def _pubmedqa() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Halves of the abstracts that MeSH files under the aged, and of the others."""
+    with gzip.open(SHARED / "data/pubmedqa/pqa_labeled.jsonl.gz", "rt", encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    named = ("Younger patients", "Aged patients")
+    return _halves((named["Aged" in each["mesh"]], " ".join(each["contexts"])) for each in found)
+
+
+def _halves(
+    pairs: Iterable[tuple[str, str]],
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    found = list(pairs)
+    random.Random(SPLIT_SEED).shuffle(found)
+    return found[: len(found) // 2], found[len(found) // 2 :]
+
+
 READ = {
+    "openreview": _openreview,
+    "pubmedqa": _pubmedqa,
     "ag_news": _ag_news,
     "yelp": _yelp,
     "imdb": _imdb,

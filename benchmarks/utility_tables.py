@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -119,28 +118,12 @@ def raw_prediction(bench: Bench, **more: Any) -> Made:
 
 
 def affordable(bench: Bench, raw: Mapping[str, Any]) -> Made:
-    """`raw` with the most tokens of a batch that the table's ε allows, clusters included."""
+    """`raw` with the most tokens of a batch that the table's ε allows."""
     terms = utility_runs.terms_of(bench.corpus)
-    tokens = utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
-    return {**raw, "tokens_per_batch": min(tokens, bench.sizes.most_tokens)}
-
-
-def matched(mean: Mapping[str, Any]) -> Made:
-    """The median with the tokens, batches and batch size of a mean, as paper 001 compares them."""
-    return {**mean, "aggregation": "median", "ex_post_cap": 100.0}
-
-
-def clustered(bench: Bench, raw: Mapping[str, Any]) -> Made:
-    """`raw` with public centres, rebalanced at ε 0.1."""
-    kept = bench.sizes.clusters * len(bench.corpus.labels)
-    names = {"public_corpus": "public_corpus", "embedding": "embedding"}
-    return {
-        **raw,
-        **names,
-        "batching": "clusters",
-        "clusters": kept,
-        "public_centres": bench.sizes.public_centres,
-    }
+    tokens = utility_runs.fitted(
+        "private-prediction", raw, terms, bench.sizes.epsilon, "tokens_per_batch"
+    )
+    return {**raw, "tokens_per_batch": min(int(tokens), bench.sizes.most_tokens)}
 
 
 def of_two(bench: Bench, raw: Mapping[str, Any]) -> Made:
@@ -149,60 +132,8 @@ def of_two(bench: Bench, raw: Mapping[str, Any]) -> Made:
     return {**raw, **two, "template": bench.sizes.template_of_two}
 
 
-def job(bench: Bench, raw: Mapping[str, Any], clusters: int | None = None) -> Way:
-    return lambda repeat: bench.job("private-prediction", raw, repeat, clusters)
-
-
-# records of a batch of invisible-ink, as in paper 000; fewer where texts would be too few
-INK_BATCH = 8
-
-
-def ink(bench: Bench) -> Way:
-    """invisible-ink on the same records: one text a batch, and the clip that the table's ε
-    allows.
-    """
-    size = bench.sizes
-    batch = max(1, min(INK_BATCH, size.records // size.texts))
-    raw = {
-        "batch_size": batch,
-        "batches_per_label": max(1, size.records // (len(bench.corpus.labels) * batch)),
-        "temperature": size.temperature,
-        "max_tokens": size.tokens,
-        "record_tokens": 64,
-        "template": size.template,
-        "public_template": size.template.replace("{record}", ""),
-        **({"stop": size.stop} if size.stop else {}),
-    }
-    clip = utility_runs.most_clip(
-        "invisible-ink", raw, utility_runs.terms_of(bench.corpus), size.epsilon
-    )
-    return bench.way("invisible-ink", {**raw, "clip": clip})
-
-
-def prediction(bench: Bench) -> Table:
-    """Paper 001, Table 3, and invisible-ink beside it."""
-    mean = affordable(bench, raw_prediction(bench))
-    grouped = affordable(bench, clustered(bench, raw_prediction(bench)))
-    ways: dict[str, Way] = {
-        "real data": bench.real,
-        "zero-shot": lambda repeat: bench.prompted(0, repeat),
-        "one real record in the prompt": lambda repeat: bench.prompted(1, repeat),
-        "mean, uniform": job(bench, mean),
-        "invisible-ink": ink(bench),
-        "mean, clusters": job(bench, grouped),
-        "median, clusters": job(bench, matched(grouped)),
-        "median, uniform": job(bench, matched(mean)),
-    }
-    return Table(
-        f"prediction-{bench.dataset}",
-        f"Private prediction (001, Table 3), {bench.dataset}",
-        ["method", "ε", *METRICS],
-        compared(bench, ways),
-        settings_of(
-            bench, **_described(bench, mean), **{"with clusters": grouped["tokens_per_batch"]}
-        ),
-        bench.notes,
-    )
+def job(bench: Bench, raw: Mapping[str, Any]) -> Way:
+    return lambda repeat: bench.job("private-prediction", raw, repeat)
 
 
 def _described(bench: Bench, raw: Mapping[str, Any]) -> Made:
@@ -216,35 +147,6 @@ def _described(bench: Bench, raw: Mapping[str, Any]) -> Made:
         "δ": terms.delta,
         "template": repr(raw["template"]),
     }
-
-
-def amplification(bench: Bench) -> Table:
-    """The mean at one ε and one number of texts: batches that everybody knows, and batches that
-    nobody does.
-
-    Each with the largest clip that ε allows. Needs `most_tokens`, the tokens of a batch in both.
-    """
-    raw = raw_prediction(bench, tokens_per_batch=bench.sizes.most_tokens)
-    terms = utility_runs.terms_of(bench.corpus)
-    clips, ways = {}, {}
-    for name in ("none", "allocation"):
-        hidden = {**raw, "amplification": name}
-        clips[name] = utility_runs.most_clip(
-            "private-prediction", hidden, terms, bench.sizes.epsilon
-        )
-        ways[f"{name}, clip {clips[name]:.3g}"] = job(bench, {**hidden, "clip": clips[name]})
-    described = _described(bench, {**raw, "clip": list(clips.values())})
-    return Table(
-        f"amplification-{bench.dataset}",
-        f"Amplification by allocation at equal ε, {bench.dataset}",
-        ["amplification", "ε", *METRICS, "MAUVE of each repeat"],
-        [
-            [*row, ", ".join(mauves(bench, way))]
-            for row, way in zip(compared(bench, ways), ways.values(), strict=True)
-        ],
-        settings_of(bench, **described),
-        bench.notes,
-    )
 
 
 #: Clips and temperatures of the table `support`: their quotient decides what a token costs.
@@ -307,18 +209,8 @@ def _tokens_bought(bench: Bench, draw: Mapping[str, float]) -> int:
     size = PRICED["records"]
     terms = Terms(delta=size**-utility_runs.DELTA_POWER, public_size=size)
     raw = {**draw, "batch_size": PRICED["batch_size"]}
-    return utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
-
-
-def mauves(bench: Bench, way: Way) -> list[str]:
-    """MAUVE of each repeat, in order, for repeats that are pairs."""
-    made = [way(repeat) for repeat in range(bench.sizes.seeds)]
-    found = [
-        bench.figures(each, repeat)["MAUVE ↑"]
-        for repeat, each in enumerate(made)
-        if each is not None
-    ]
-    return ["–" if each is None else f"{each:.3f}" for each in found]
+    epsilon = bench.sizes.epsilon
+    return int(utility_runs.fitted("private-prediction", raw, terms, epsilon, "tokens_per_batch"))
 
 
 def examples(bench: Bench) -> Table:
@@ -335,112 +227,5 @@ def examples(bench: Bench) -> Table:
             **_described(bench, mean),
             **{"template of two": repr(bench.sizes.template_of_two)},
         ),
-        bench.notes,
-    )
-
-
-def cluster_count(bench: Bench) -> Table:
-    """Paper 001, Table 5: batches by k-means on the private embeddings, no privacy."""
-    mean = affordable(bench, raw_prediction(bench))
-    most = mean["batches_per_label"]
-    ways = {f"{count}": job(bench, mean, count) for count in (1, most, 4 * most)}
-    return Table(
-        f"cluster-count-{bench.dataset}",
-        f"Number of clusters, no privacy (001, Table 5), {bench.dataset}",
-        ["clusters", "ε", *METRICS],
-        compared(bench, ways),
-        settings_of(bench, **_described(bench, mean)),
-        bench.notes,
-    )
-
-
-def raw_epsvec(bench: Bench, **more: Any) -> Made:
-    """Parameters of epsvec that the rows of a table share."""
-    size = bench.sizes
-    each = size.texts // len(bench.corpus.labels) + 8
-    return {
-        "embedding": "embedding",
-        "candidates": each,
-        "partners": each,
-        "samples": each,
-        "samples_per_label": max(1, size.records // (2 * len(bench.corpus.labels))),
-        "layers": size.layers,
-        "clip": size.vector_clip,
-        "coefficient": size.coefficient,
-        "temperature": size.temperature,
-        "max_tokens": size.tokens,
-        "record_tokens": 64,
-        "template": size.shot_template,
-        "stop": size.shot_stop or None,
-        "prompting": "plain",
-        **more,
-    }
-
-
-def coefficient(bench: Bench) -> Table:
-    """The steering coefficient for this model, chosen on public texts in place of the private
-    ones.
-    """
-    bench = replace(bench, dataset="dbpedia", sizes=replace(bench.sizes, seeds=1))
-    ways = {}
-    for value in (0.0, 5.0, 10.0, 20.0, 40.0):
-        raw = raw_epsvec(bench, coefficient=value)
-        total = utility_runs.epsvec_epsilon(bench.corpus, raw, 5.0)
-        ways[f"{value:g}"] = bench.way("epsvec", {**raw, "epsilon": total})
-    raw = raw_epsvec(bench)
-    return Table(
-        "coefficient",
-        "Coefficient of EPSVec on public texts (DBpedia, companies and films)",
-        ["coefficient", "ε", *METRICS],
-        compared(bench, ways),
-        settings_of(bench, layers=raw["layers"], clip=raw["clip"], temperature=raw["temperature"]),
-        bench.notes,
-    )
-
-
-NO_HISTOGRAM = 1e6  # σ in records: the candidates with the largest noise
-
-
-def epsvec(bench: Bench) -> Table:
-    """Paper 000, Tables 1 and 2: steering, shots and the histogram that picks them, alone and
-    together.
-
-    Rows without steering have coefficient 0 and release vectors of noise, so that ε is that of the
-    shots.
-    """
-    plain = {**raw_epsvec(bench), "coefficient": 0.0, "noise_multiplier": 1e5}
-    unpicked = {"shots_noise_multiplier": NO_HISTOGRAM, "shots_epsilon": None}
-    total = utility_runs.epsvec_epsilon
-
-    def steered(epsilon: float, **more: Any) -> Way:
-        raw = raw_epsvec(bench, **more)
-        return bench.way("epsvec", {**raw, "epsilon": total(bench.corpus, raw, epsilon)})
-
-    ways: dict[str, Way] = {
-        "real data": bench.real,
-        "two real records in the prompt": lambda repeat: bench.prompted(2, repeat),
-        "zero-shot": bench.way("epsvec", {**plain, "shots": 0}),
-        "fixed shots, no histogram": bench.way("epsvec", {**plain, **unpicked}),
-        "fixed shots": bench.way("epsvec", plain),
-        "EPSVec, no shots, 3": steered(3.0, shots=0),
-        **{f"EPSVec, no histogram, {e:g}": steered(e, **unpicked) for e in (1.0, 3.0, 5.0)},
-        **{f"EPSVec, {e:g}": steered(e) for e in (1.0, 3.0, 5.0)},
-    }
-    raw = raw_epsvec(bench)
-    keys = (
-        "layers",
-        "clip",
-        "coefficient",
-        "temperature",
-        "samples_per_label",
-        "candidates",
-        "template",
-    )
-    return Table(
-        f"epsvec-{bench.dataset}",
-        f"EPSVec (000, Tables 1 and 2), {bench.dataset}",
-        ["method", "ε", *METRICS],
-        compared(bench, ways),
-        settings_of(bench, **{key: raw[key] for key in keys}, shots="2 at ε 0.1", δ=bench.delta),
         bench.notes,
     )

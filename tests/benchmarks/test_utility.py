@@ -21,7 +21,6 @@ from benchmarks.utility_cells import Repeats, Store, Table
 from benchmarks.utility_clusters import SENSITIVITY, sums
 from benchmarks.utility_data import balanced
 from tests.support import needs_shared
-from workers.data.records import Record
 from workers.embedding.neighbours import unit
 
 SAMPLE = Path(workers.__file__).parent / "sample" / "model"
@@ -104,27 +103,8 @@ def test_the_mean_gets_the_most_tokens_that_its_epsilon_allows(epsilon):
 
     if costs(RAW["max_text_tokens"]) > epsilon:
         return  # texts of that length have no room
-    tokens = utility_runs.most_tokens("private-prediction", RAW, TERMS, epsilon)
+    tokens = utility_runs.fitted("private-prediction", RAW, TERMS, epsilon, "tokens_per_batch")
     assert costs(tokens) <= epsilon < costs(tokens + 1)
-
-
-def test_the_median_writes_as_much_as_the_mean_from_as_many_contexts():
-    mechanism = mechanisms.get("private-prediction")
-    mean = {**RAW, "tokens_per_batch": 20}
-    one, other = (
-        mechanism.parse(raw, TERMS).model_dump() for raw in (mean, utility_tables.matched(mean))
-    )
-    assert {name for name in one if one[name] != other[name]} == {"aggregation", "ex_post_cap"}
-
-
-def test_vectors_and_shots_together_stay_within_epsilon():
-    raw = {"layers": "1", "samples_per_label": 20, "samples": 4, "candidates": 4}
-    corpus = _corpus(40)
-    terms = utility_runs.terms_of(corpus)
-    epsilon = utility_runs.epsvec_epsilon(corpus, raw, 3.0)
-    mechanism = mechanisms.get("epsvec")
-    price = mechanism.price(mechanism.parse({**raw, "epsilon": epsilon}, terms), terms)
-    assert 2.9 < epsilon_alone(price.dp, terms.delta)[0] <= 3.0
 
 
 def _corpus(each: int):
@@ -141,21 +121,6 @@ def test_parts_are_balanced_over_labels():
     assert Counter(balanced(pairs, ("a", "b"), 9).labels) == {"a": 4, "b": 4}
 
 
-@needs_shared
-def test_sorted_batches_hold_every_record_once_in_equal_batches():
-    records = tuple(
-        Record(f"u{n}", "ab"[n % 2], f"the {n % 5} ball and goal {n}") for n in range(50)
-    )
-    for clusters in (1, 4):
-        found = utility_runs.Sorted(("a", "b"), records, b"k", clusters=clusters).batches(5)
-        assert {place: len(texts) for place, texts in found.items()} == {
-            (x, i): 5 for x in "ab" for i in range(5)
-        }
-        assert Counter(text for texts in found.values() for text in texts) == Counter(
-            r.text for r in records
-        )
-
-
 @given(arrays(np.float32, (6, 5), elements=st.floats(-1, 1, width=32)), st.integers(0, 5))
 def test_one_point_moves_the_sums_of_dp_kmeans_by_no_more_than_its_price(points, without):
     centres = unit(np.eye(3, 5, dtype=np.float32))
@@ -168,28 +133,13 @@ def test_one_point_moves_the_sums_of_dp_kmeans_by_no_more_than_its_price(points,
 
 @pytest.mark.slow
 @needs_shared
-@pytest.mark.parametrize("also", [(), pytest.param(("epsvec",), marks=pytest.mark.release)])
-def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path, also):
-    sizes = Sizes(
-        seeds=1,
-        records=24,
-        texts=12,
-        tokens=6,
-        batch=4,
-        clip=1.0,
-        epsilon=3.0,
-        clusters=1,
-        public_centres=4,
-        layers="0",
-    )
-    empty = utility_tables.prediction(Bench(SAMPLE, "ag_news", sizes, Store(tmp_path, seconds=0)))
-    store = Store(tmp_path)
-    for name in ("prediction", *also):
-        table = getattr(utility_tables, name)(Bench(SAMPLE, "ag_news", sizes, store))
-        assert all("–" not in row[1:] for row in table.rows), table.markdown()
-    again = utility_tables.prediction(Bench(SAMPLE, "ag_news", sizes, Store(tmp_path, seconds=0)))
+def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
+    sizes = Sizes(seeds=1, records=24, texts=12, tokens=6, batch=4, clip=1.0, epsilon=3.0)
+    never = Store(tmp_path, seconds=0)
+    empty = utility_tables.examples(Bench(SAMPLE, "ag_news", sizes, never))
+    whole = utility_tables.examples(Bench(SAMPLE, "ag_news", sizes, Store(tmp_path)))
+    again = utility_tables.examples(Bench(SAMPLE, "ag_news", sizes, never))
     assert [row[0] for row in empty.rows] == [row[0] for row in again.rows]
     assert "–" in empty.rows[-1]
-    assert "–" not in again.rows[-1]
-    median = next(row for row in again.rows if row[0] == "median, clusters")
-    assert "ex post + 0." in median[1]  # what it cost, and the noisy counts
+    assert whole.rows == again.rows
+    assert all("–" not in row for row in again.rows), again.markdown()

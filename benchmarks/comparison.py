@@ -1,0 +1,335 @@
+"""One table of all mechanisms: each cell is a job by its own runner, at its own price.
+
+    python -m benchmarks.comparison MODEL [--small] [--seconds N] [--dataset imdb] [--row paper]
+
+A cell is (corpus, row, ε, seed) at one size. benchmarks/comparison.json keeps figures alone, no
+text; a cell that stands there is never run again, and cells of the paper's setting and of support
+with allocation at ε 3 come first. After --seconds no further cell begins. docs/comparison.md and
+docs/images/comparison-*.png are written anew at the end. --small: IMDb and AG News, ε 3, one seed,
+128 records, 8 texts of 16 tokens, 1,800 seconds. "Private" corpora are those of EXCHEQUER_SHARED.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from accountant.core.errors import InvalidRequest
+from accountant.core.mechanisms.planning import CLIP, SUPPORT, TEMPERATURE, propose
+from benchmarks import comparison_page, utility_data, utility_runs
+from benchmarks.proposals import figures, side, without_records
+from workers import models
+from workers.embedding.embedders import embed_all
+from workers.evaluation.language import losses
+from workers.evaluation.mauve import mauve
+from workers.evaluation.run import LEAST_TEXTS
+from workers.evaluation.usable import duplicates
+
+ROOT = Path(__file__).parent
+FIGURES, PAGE = ROOT / "comparison.json", ROOT.parent / "docs/comparison.md"
+IMAGES = ROOT.parent / "docs/images"
+#: Prompts without a record; with one, the last line stands twice.
+PROMPTS = {
+    "imdb": "{label} movie reviews by viewers.\n\nReview:",
+    "ag_news": "{label} news in brief.\n\nArticle:",
+    "yelp": "{label} reviews of businesses by customers.\n\nReview:",
+    "openreview": "Peer reviews of papers about machine learning. {label}.\n\nReview:",
+    "pubmedqa": "Abstracts of medical studies. {label}.\n\nAbstract:",
+}
+EPSILONS = (3.0, 1.0, 10.0)
+PRIOR = 1e-4  # of a secret, for secpe
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a cell's time follows from. `texts`: of all labels together."""
+
+    records: int = 2_000
+    texts: int = 100
+    tokens: int = 48
+
+
+SMALL, SMALL_CORPORA = Size(128, 8, 16), ("imdb", "ag_news")
+
+
+@dataclass
+class Case:
+    """One corpus, model and size."""
+
+    dataset: str
+    model: models.LocalModel
+    facts: Mapping[str, Any]
+    size: Size
+
+    @cached_property
+    def corpus(self) -> utility_data.Corpus:
+        return utility_data.load(self.dataset, self.size.records)
+
+    @cached_property
+    def real(self) -> Any:
+        """Losses of real texts, for what is readable."""
+        return losses(self.model, self.corpus.held_out.texts[:40])
+
+    @property
+    def prompt(self) -> str:
+        return PROMPTS[self.dataset]
+
+    @property
+    def template(self) -> str:
+        head, _, last = self.prompt.rpartition("\n\n")
+        return f"{head}\n\n{last} {{record}}\n\n{last}"
+
+    @property
+    def labels(self) -> int:
+        return len(self.corpus.labels)
+
+    @property
+    def each(self) -> int:
+        """Texts of a label."""
+        return -(-self.size.texts // self.labels)
+
+    @property
+    def held(self) -> int:
+        """Records of a label."""
+        return len(self.corpus.private.texts) // self.labels
+
+    def fitted(self, mechanism: str, raw: Mapping[str, Any], epsilon: float, name: str) -> float:
+        terms = utility_runs.terms_of(self.corpus)
+        return utility_runs.fitted(mechanism, raw, terms, epsilon, name)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def prediction(case: Case, epsilon: float, secret: bool = False, **more: Any) -> dict[str, Any]:
+    """private-prediction, as many texts as are wanted or as ε allows. Paper 001's own row for ε 3:
+    256 records a batch, clip 9, temperature 1.5, all tokens.
+    """
+    tokens = case.size.tokens
+    batches = max(1 + secret, -(-case.held // 256))
+    raw = {
+        **{"batch_size": case.held // batches, "batches_per_label": batches},
+        **{"max_text_tokens": tokens, "record_tokens": 64, "template": case.template},
+        "top_k": 0,
+        **more,
+    }
+    wanted = -(-case.each // batches)
+    if not secret:
+        priced = {name: value for name, value in raw.items() if name != "ex_post_cap"}
+        priced |= {"aggregation": "mean"}
+        most = case.fitted("private-prediction", priced, epsilon, "tokens_per_batch")
+        return {**raw, "tokens_per_batch": min(int(most), wanted * tokens)}
+    raw |= {"amplification": "allocation", "tokens_per_batch": tokens}
+    most = case.fitted("private-prediction", raw, epsilon, "rounds")
+    return {**raw, "rounds": min(int(most), wanted)}
+
+
+NARROW = {"clip": CLIP, "temperature": TEMPERATURE, "top_k": SUPPORT}
+
+
+def clustered(case: Case, epsilon: float) -> dict[str, Any]:
+    own = {"public_corpus": "given", "embedding": "given", "batching": "clusters"}
+    return prediction(case, epsilon, **own, clusters=case.labels, public_centres=12)
+
+
+def median(case: Case, epsilon: float) -> dict[str, Any]:
+    """As many tokens as the mean, from the same batches: its ε is ex post."""
+    raw = prediction(case, epsilon)
+    return {**raw, "aggregation": "median", "ex_post_cap": 100.0}
+
+
+def ink(case: Case, epsilon: float) -> dict[str, Any]:
+    batch = max(1, min(8, case.held // case.each))
+    raw = {
+        **{"batch_size": batch, "batches_per_label": case.each, "record_tokens": 64},
+        **{"max_tokens": case.size.tokens, "template": case.template},
+        "public_template": case.prompt,
+    }
+    return {**raw, "clip": case.fitted("invisible-ink", raw, epsilon, "clip")}
+
+
+def epsvec(case: Case, epsilon: float) -> dict[str, Any]:
+    """The planner's own request, at this ε. Raises ValueError for a model that nobody has swept."""
+    terms = utility_runs.terms_of(case.corpus)
+    found = propose("texts", terms, lambda _: True, case.facts, only="epsvec")
+    if found.mechanism is None:
+        raise ValueError(found.outlook.why)
+    raw = {**found.parameters, "samples": case.each, "max_tokens": case.size.tokens}
+    return {**raw, "epsilon": case.fitted("epsvec", raw, epsilon, "epsilon")}
+
+
+def shots(case: Case) -> dict[str, Any]:
+    """epsvec with nothing added: what its shots alone give, at their ε of 0.1."""
+    layers = {"layers": "0", "coefficient": 0.0, "noise_multiplier": 1e5}
+    head, _, last = case.prompt.rpartition("\n\n")
+    own = {"template": f"{head}\n\n{{examples}}{last}", "prompting": "plain", "stop": None}
+    counts = {"candidates": case.each, "partners": 2, "samples": case.each, "embedding": "given"}
+    texts = {"max_tokens": case.size.tokens, "record_tokens": 64, "temperature": 1.0}
+    return {**layers, **own, **counts, **texts, "samples_per_label": 1}
+
+
+def phrases(case: Case, epsilon: float) -> dict[str, Any]:
+    kept = max(50, min(1_000, int(case.held * 0.8 * epsilon / 4)))
+    head, _, last = case.prompt.rpartition("\n\n")
+    return {
+        **{"vocabulary": "JOB", "writer": "writer", "vocabulary_size": kept},
+        **{"vocabulary_epsilon": epsilon / 5, "kde_epsilon": epsilon * 4 / 5},
+        **{"sequences_per_label": case.each, "sequence_length": 5},
+        **{"prompt": f"{head} Words: {{phrases}}.\n\n{last}", "temperature": 1.0},
+        "max_tokens": case.size.tokens,
+    }
+
+
+def evolved(case: Case) -> dict[str, Any]:
+    return {
+        **{"prompt": case.prompt, "samples": case.each, "variations": 3, "temperature": 1.0},
+        **{"max_tokens": case.size.tokens, "record_tokens": 64, "embedding": "given"},
+    }
+
+
+def aug_pe(case: Case, epsilon: float) -> dict[str, Any]:
+    return {**evolved(case), "epochs": 3, "epsilon": epsilon}
+
+
+def secpe(case: Case, epsilon: float) -> dict[str, Any]:
+    """A secret in one record, guessed with e^ε times its prior at most: not an (ε, δ)."""
+    stated = {"prior": PRIOR, "records_per_secret": 1, "sampling_rate": 1.0, "neighbour": "removed"}
+    own = {"public_corpus": "given", "public_texts": 1_000, "clusters": 8, "iterations": 3}
+    return {**evolved(case), **stated, **own, "bound": min(0.5, PRIOR * float(np.exp(epsilon)))}
+
+
+Row = tuple[str, Callable[[Case, float], dict[str, Any]]]
+PREDICTION = "private-prediction"
+ROWS: Mapping[str, Row] = {
+    "zero-shot": ("invisible-ink", lambda case, _: {"public_template": case.prompt}),
+    "paper": (PREDICTION, prediction),
+    "support + allocation": (PREDICTION, lambda c, e: prediction(c, e, True, **NARROW)),
+    "support": (PREDICTION, lambda c, e: prediction(c, e, **NARROW)),
+    "allocation": (PREDICTION, lambda c, e: prediction(c, e, True)),
+    "clusters": (PREDICTION, clustered),
+    "median": (PREDICTION, median),
+    "invisible-ink": ("invisible-ink", ink),
+    "epsvec": ("epsvec", epsvec),
+    "fixed shots": ("epsvec", lambda case, _: shots(case)),
+    "dp-kps": ("dp-kps", phrases),
+    "aug-pe": ("aug-pe", aug_pe),
+    "secpe": ("secpe", secpe),
+}
+FIRST = ("zero-shot", "paper", "support + allocation")
+SAME_AT_ANY_EPSILON = ("zero-shot", "fixed shots")
+
+
+# --- cells --------------------------------------------------------------------------------------
+
+
+def cells(options: argparse.Namespace) -> Iterator[tuple[str, str, float, int]]:
+    """Yield corpus, row, ε and seed in the order in which they are run."""
+    seeds, epsilons = ((1,), EPSILONS[:1]) if options.small else ((1, 2, 3), EPSILONS)
+    given = SMALL_CORPORA if options.small else tuple(PROMPTS)
+    rows = options.row or list(ROWS)
+    later = [name for name in rows if name not in FIRST]
+    for seed in seeds:
+        for epsilon in epsilons:
+            for names in ([name for name in FIRST if name in rows], later):
+                for dataset in options.dataset or given:
+                    for name in names:
+                        if epsilon == EPSILONS[0] or name not in SAME_AT_ANY_EPSILON:
+                            yield dataset, name, epsilon, seed
+
+
+def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
+    """Run one job and return its figures; why there are none, where it writes nothing."""
+    mechanism, build = ROWS[name]
+    began = time.process_time()
+    torch.manual_seed(seed)
+    spent: dict[str, Any] = {"epsilon": 0.0}
+    try:
+        raw = build(case, epsilon)
+        if name == "zero-shot":
+            raw |= {"max_tokens": case.size.tokens, "temperature": 1.0}
+            terms = utility_runs.terms_of(case.corpus)
+            texts = without_records(mechanism, raw, terms, case.model, case.size.texts)
+        else:
+            spent = utility_runs.run(mechanism, raw, case.corpus, case.model)
+            pairs = spent["texts"]
+            texts = side([t for t, _ in pairs], [str(own) for _, own in pairs], spent["complete"])
+    except (ValueError, InvalidRequest) as problem:
+        return {"texts": 0, "why": str(problem)[:120]}
+    seconds = time.process_time() - began
+    if not texts.texts:
+        return {"texts": 0, "why": "no text was begun"}
+    found = figures(texts, case.corpus, case.model, case.real)
+    encode = case.model.tokenizer.encode
+    found |= {
+        "tokens": statistics.fmean(len(encode(text)) for text in texts.texts),
+        "duplicates": float(np.mean(duplicates(texts.texts))),
+        "mauve": likeness(case, texts.texts, seed),
+        "epsilon": spent["epsilon"],
+        "ex post": spent.get("ex_post_epsilon"),
+        "seconds": seconds,
+    }
+    return {key: round(v, 3) if isinstance(v, float) else v for key, v in found.items()}
+
+
+def likeness(case: Case, texts: Sequence[str], seed: int) -> float | None:
+    """MAUVE against as many held-out texts; None where there are too few."""
+    real = case.corpus.held_out.texts[: len(texts)]
+    if min(len(texts), len(real)) < LEAST_TEXTS["mauve"]:
+        return None
+    ours, theirs = (embed_all(utility_data.embedder(), each) for each in (texts, real))
+    return float(mauve(ours, theirs, seed=seed, features=utility_data.EMBEDDING.name).value)
+
+
+def run(options: argparse.Namespace, known: dict[str, Any]) -> None:
+    """Run the cells that are not known yet, until the time is over."""
+    size = SMALL if options.small else Size(options.records, options.texts, options.tokens)
+    ends = time.monotonic() + (options.seconds or (1_800 if options.small else float("inf")))
+    writer = options.model.resolve().name.rpartition("-")[0] or options.model.name
+    model = models.load(options.model, models.digest(options.model), "bfloat16")
+    facts, cases = models.inspect(options.model), dict[str, Case]()
+    left = 0
+    for dataset, name, epsilon, seed in cells(options):
+        shape = "-".join(map(str, asdict(size).values()))
+        key = "|".join([writer, dataset, name, f"{epsilon:g}", str(seed), shape])
+        if key in known:
+            continue
+        if time.monotonic() >= ends:
+            left += 1
+            continue
+        case = cases.setdefault(dataset, Case(dataset, model, facts, size))
+        known[key] = cell(case, name, epsilon, seed)
+        FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
+        print(key, known[key], flush=True)
+    print(f"{left} cells are left: the same command goes on.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("model", type=Path, help="folder of a language model")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--seconds", type=float, help="after which no further cell begins")
+    parser.add_argument("--dataset", action="append", choices=PROMPTS)
+    parser.add_argument("--row", action="append", choices=ROWS)
+    parser.add_argument("--threads", type=int, default=2)
+    for name, default in asdict(Size()).items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
+    run(options, known)
+    options.small, options.dataset, options.row = False, None, None
+    full = len(list(cells(options)))
+    PAGE.write_text(comparison_page.page(known, SMALL_CORPORA, list(ROWS), full), "utf-8")
+    comparison_page.plots(known, list(ROWS), IMAGES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The page of benchmarks.comparison: docs/comparison.md and its plots, from figures alone."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Cell = Mapping[str, Any]
+#: Model, corpus, row, ε, seed, and records-texts-tokens: a cell's name, taken apart.
+Key = tuple[str, ...]
+
+HEAD = """# What to take: all mechanisms side by side
+
+Written by `python -m benchmarks.comparison MODEL`, and again each time it runs. It has run {done}
+of the {whole} cells of `--small`, and {other} others, of {full} in all. **With so few texts, only
+large differences mean anything.** What to take rests on the larger measurements it links to.
+
+| you want | take | why |
+|---|---|---|
+| texts like 5,000 reviews, at ε 3 | `epsvec`, as `exchequer ask` proposes it | paid once; more \
+texts and other temperatures are free ([measured](utility.md#epsvec)) |
+| the same from a model that nobody swept | `private-prediction` with allocation, `top_k` 100, \
+clip 4, temperature 1 | only likely tokens can be drawn |
+| a summary for each of 300 groups | `summary-oneshot` where groups have 100 records, else \
+counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)) |
+| what records talk about | `dp-kps` with output phrases | paid once \
+([measured](utility.md#phrases-of-dp-kps)) |
+
+## Figures
+
+A cell is one job by its own runner at its own price. The table shows means over cells.
+
+- *Loss*: of a text's own tokens under the model without a record, minus zero-shot's; the lower, the
+  more fluent.
+- *Label*: the share that a classifier of real held-out texts gives the label asked for.
+- *Double*: texts that stood before. MAUVE needs 100 texts. Seconds are of a processor.
+- δ is n^-1.1. `secpe` bounds a guess by e^ε times its prior, and the median's ε is ex post.
+"""
+COLUMNS = (
+    "cells",
+    "texts",
+    "tokens",
+    "finished",
+    "loss",
+    "label",
+    "MAUVE",
+    "double",
+    "seconds",
+    "ε",
+)
+
+
+def parted(known: Mapping[str, Cell]) -> dict[Key, Cell]:
+    return {tuple(name.split("|")): cell for name, cell in known.items()}
+
+
+def zero(cells: Mapping[Key, Cell], key: Key) -> Cell | None:
+    """The zero-shot texts of a cell's model, corpus, seed and size."""
+    model, corpus, _, _, seed, size = key
+    return cells.get((model, corpus, "zero-shot", "3", seed, size))
+
+
+def excess(cells: Mapping[Key, Cell], key: Key) -> float | None:
+    """Loss of a cell's texts minus zero-shot's."""
+    beside, own = zero(cells, key), cells[key].get("loss")
+    return None if beside is None or own is None else own - beside["loss"]
+
+
+def mean(values: Sequence[Any], digits: int = 2) -> str:
+    there = [value for value in values if value is not None]
+    return f"{statistics.fmean(there):.{digits}f}" if there else "–"
+
+
+def table(cells: Mapping[Key, Cell], epsilon: str, size: str, rows: Sequence[str]) -> list[str]:
+    """The means of each row at one ε and size."""
+    lines = [f"| | {' | '.join(COLUMNS)} |", f"|{'---|' * (len(COLUMNS) + 1)}"]
+    for name in rows:
+        chosen = [k for k in cells if k[2:4] == (name, epsilon) and k[5] == size]
+        own = [cells[key] for key in chosen]
+        if not own:
+            continue
+
+        def of(column: str, digits: int = 2, own: Sequence[Cell] = own) -> str:
+            return mean([cell.get(column) for cell in own], digits)
+
+        spent = [cell.get("ex post") or cell.get("epsilon") for cell in own]
+        shown = [str(len(own)), of("texts", 0), of("tokens", 0), of("finished")]
+        shown += [mean([excess(cells, key) for key in chosen]), of("right label"), of("mauve")]
+        shown += [of("duplicates"), of("seconds", 0), mean(spent)]
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    return lines
+
+
+def pairs(cells: Mapping[Key, Cell]) -> list[str]:
+    """The paper's setting against support and allocation, corpus by corpus, at ε 3."""
+    lines = ["| corpus | loss: paper | both | label: paper | both |", "|---|---|---|---|---|"]
+    for key in cells:
+        other = (*key[:2], "support + allocation", *key[3:])
+        if key[2:4] == ("paper", "3") and other in cells:
+            losses = [mean([excess(cells, each)]) for each in (key, other)]
+            labels = [mean([cells[each].get("right label")]) for each in (key, other)]
+            lines.append(f"| {key[1]}, {key[5]} | {' | '.join(losses + labels)} |")
+    return lines
+
+
+def page(known: Mapping[str, Cell], small: Sequence[str], rows: Sequence[str], full: int) -> str:
+    """The whole page. `small`: corpora of `--small`; `full`: cells of a whole run."""
+    cells = parted(known)
+    whole = [(corpus, row) for corpus in small for row in rows]
+    done = sum((key[1], key[2]) in whole and key[3] == "3" for key in cells)
+    text = HEAD.format(done=done, whole=len(whole), other=len(cells) - done, full=full)
+    for size in sorted({key[5] for key in cells}):
+        for epsilon in sorted({key[3] for key in cells if key[5] == size}, key=float):
+            records, texts, tokens = size.split("-")
+            corpora = dict.fromkeys(k[1] for k in cells if k[3] == epsilon and k[5] == size)
+            text += f"\n**ε {epsilon}**, {', '.join(corpora)}: {records} records at most, "
+            text += f"{texts} texts of {tokens} tokens wanted.\n\n"
+            text += "\n".join(table(cells, epsilon, size, rows)) + "\n"
+    text += "\n## The paper's setting against support and allocation\n\n"
+    text += "ε 3, equal texts; *both* is support and allocation.\n\n"
+    text += "\n".join(pairs(cells)) + "\n\n"
+    text += "\n".join(f"![{name}](images/comparison-{file}.png)" for file, name in PLOTS.items())
+    failed = {f"{key[1]} {key[2]}: {cell['why']}" for key, cell in cells.items() if "why" in cell}
+    if failed:
+        text += "\n\nWrote nothing: " + "; ".join(sorted(failed)) + "."
+    return text + "\n"
+
+
+PLOTS = {
+    "loss": "Loss minus zero-shot's over ε",
+    "seconds": "Loss minus zero-shot's over seconds",
+    "texts": "Texts over ε",
+}
+
+
+def plots(known: Mapping[str, Cell], rows: Sequence[str], folder: Path) -> None:
+    """Draw the three plots: a line or a point for each row, means over corpora and seeds."""
+    from matplotlib.figure import Figure
+
+    cells = parted(known)
+    axes: Mapping[str, tuple[Callable[[Key], Any], Callable[[Key], Any]]] = {
+        "loss": (lambda key: float(key[3]), lambda key: excess(cells, key)),
+        "seconds": (lambda key: cells[key].get("seconds"), lambda key: excess(cells, key)),
+        "texts": (lambda key: float(key[3]), lambda key: cells[key]["texts"]),
+    }
+    for name, (across, upwards) in axes.items():
+        figure = Figure(figsize=(6, 3.2), layout="constrained")
+        axis = figure.subplots()
+        for place, row in enumerate(rows):
+            points: dict[str, list[tuple[float, float]]] = {}
+            for key in cells:
+                point = across(key), upwards(key)
+                if key[2] == row and None not in point:
+                    points.setdefault(key[3], []).append(point)
+            means = (zip(*own, strict=True) for own in points.values())
+            line = sorted(tuple(map(statistics.fmean, each)) for each in means)
+            if line:
+                marker = "osv^<>PX*Dhd+"[place % 13]
+                axis.plot(*zip(*line, strict=True), marker=marker, ms=5, label=row)
+        axis.set_xscale("log")
+        axis.set_xlabel("seconds of a processor" if name == "seconds" else "ε")
+        axis.set_title(PLOTS[name], fontsize=9)
+        axis.legend(fontsize=6, ncols=2)
+        figure.savefig(folder / f"comparison-{name}.png", dpi=80, metadata={"Software": None})

@@ -1,0 +1,92 @@
+"""benchmarks.comparison: every row is a request that its mechanism prices within ε, and cells are
+told apart, compared with zero-shot's, and run once.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+import workers
+from accountant.core import mechanisms
+from accountant.core.privacy.composition import epsilon_alone
+from benchmarks import comparison, comparison_page, utility_runs
+from benchmarks.utility_data import Corpus
+from tests.support import needs_shared
+from workers.evaluation.transfer import Labelled
+
+SAMPLE = Path(workers.__file__).parent / "sample" / "model"
+
+CELLS = {
+    "m|imdb|zero-shot|3|1|128-8-16": {"texts": 8, "loss": 4.0, "right label": 0.5},
+    "m|imdb|paper|3|1|128-8-16": {"texts": 2, "loss": 9.0, "right label": 0.25, "epsilon": 3.0},
+    "m|imdb|support + allocation|3|1|128-8-16": {"texts": 8, "loss": 4.5, "right label": 0.75},
+    "m|imdb|epsvec|3|1|128-8-16": {"texts": 0, "why": "nobody swept it"},
+}
+
+
+def case() -> comparison.Case:
+    pairs = [(f"text {number} of {label}", label) for number in range(64) for label in ("a", "b")]
+    part = Labelled([text for text, _ in pairs], [label for _, label in pairs])
+    made = comparison.Case("imdb", None, {}, comparison.SMALL)
+    made.__dict__["corpus"] = Corpus("made up", ("a", "b"), part, part)
+    return made
+
+
+@pytest.mark.parametrize("name", [n for n in comparison.ROWS if n not in ("zero-shot", "epsvec")])
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_every_row_is_a_request_within_its_epsilon(name, epsilon):
+    mechanism, build = comparison.ROWS[name]
+    own = case()
+    terms = utility_runs.terms_of(own.corpus)
+    priced = mechanisms.get(mechanism)
+    if (name, epsilon) == ("allocation", 1.0):
+        with pytest.raises(ValueError, match="no rounds costs at most 1"):
+            build(own, epsilon)
+        return
+    price = priced.price(priced.parse(build(own, epsilon), terms), terms)
+    if name == "secpe":
+        assert price.secret["bound"] <= 21 * comparison.PRIOR
+    elif name != "median":
+        assert 0 < epsilon_alone(price.dp, terms.delta)[0] <= epsilon + 1e-6
+
+
+def test_the_paper_draws_from_all_tokens_and_support_from_few():
+    drawn = {name: comparison.ROWS[name][1](case(), 3.0)["top_k"] for name in comparison.FIRST[1:]}
+    assert drawn == {"paper": 0, "support + allocation": 100}
+
+
+def test_cells_that_answer_the_first_question_come_first():
+    options = argparse.Namespace(small=False, dataset=None, row=None)
+    every = list(comparison.cells(options))
+    first = every[: 3 * len(comparison.PROMPTS)]
+    assert {(name, epsilon) for _, name, epsilon, _ in first} == {
+        (name, 3.0) for name in comparison.FIRST
+    }
+    assert len(set(every)) == len(every)
+
+
+def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
+    rows = list(comparison.ROWS)
+    text = comparison_page.page(CELLS, comparison.SMALL_CORPORA, rows, 500)
+    assert f"It has run 4\nof the {2 * len(rows)} cells of `--small`, and 0 others, of 500" in text
+    assert "| imdb, 128-8-16 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
+    assert "imdb epsvec: nobody swept it" in text
+    assert len(text.split()) <= 900
+
+
+@pytest.mark.slow
+@needs_shared
+def test_every_row_runs_on_the_bundled_model_and_a_known_cell_never_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "FIGURES", tmp_path / "figures.json")
+    options = argparse.Namespace(small=True, model=SAMPLE, dataset=["yelp"], row=None, seconds=None)
+    known = {}
+    comparison.run(options, known)
+    kept = json.loads((tmp_path / "figures.json").read_text())
+    assert kept == known
+    rows = {name.split("|")[2]: cell for name, cell in known.items()}
+    assert {name for name, cell in rows.items() if "why" in cell} == {"epsvec"}  # nobody swept it
+    assert all(cell["texts"] for name, cell in rows.items() if name != "epsvec")
+    monkeypatch.setattr(comparison, "cell", None)
+    comparison.run(options, known)
