@@ -87,14 +87,12 @@ WITH day AS MATERIALIZED (
     SELECT CASE WHEN reads_records THEN 'generate' ELSE 'free' END AS queue, parts.state, queued_at
     FROM parts JOIN jobs ON jobs.id = parts.job_id WHERE parts.state IN ('queued', 'running')
 ), due AS (
-    SELECT outbox.created_at FROM outbox LEFT JOIN jobs ON jobs.id = outbox.subject
-    WHERE sent_at IS NULL AND NOT EXISTS (
+    SELECT created_at FROM outbox WHERE sent_at IS NULL AND NOT EXISTS (
         SELECT FROM outbox AS sent
         JOIN parts ON parts.job_id = sent.subject AND parts.number = sent.part
             AND parts.attempt = sent.attempt AND parts.state = 'queued'
-        JOIN jobs AS theirs ON theirs.id = sent.subject
         WHERE sent.sent_at IS NOT NULL AND sent.task = outbox.task
-            AND theirs.analyst_id = jobs.analyst_id
+            AND sent.analyst_id = outbox.analyst_id
     )
 ), shares AS (
     SELECT name, {_SHARE} AS share,

@@ -348,11 +348,13 @@ outbox = Table(
     Column("subject", Uuid, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("part", Integer, nullable=False, server_default="0"),
+    Column("analyst_id", Uuid),  # whose turn a job's message takes; NULL: it waits for none
     moment("created_at", default=True),
     moment("sent_at"),  # NULL: to be sent, for the first time or again
     moment("first_sent_at"),
     Column("sends", Integer, nullable=False, server_default="0"),
-    Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
+    Index("ix_outbox_unsent", "analyst_id", "task", "id", postgresql_where=text("sent_at IS NULL")),
+    Index("ix_outbox_sent", "sent_at", postgresql_where=text("sent_at IS NOT NULL")),
     Index("ix_outbox_subject", "subject", "id"),
     CheckConstraint(
         "task IN ('generate','free','probe','check_dataset','check_model','check_corpus')",

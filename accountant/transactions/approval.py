@@ -136,7 +136,7 @@ def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | 
     """Write what was decided of a recorded job: its columns, and what is sent with it."""
     locked.write()
     set_job(locked.connection, job, **verdict.columns)
-    for table, rows in verdict.rows(job.id):
+    for table, rows in verdict.rows(job.id, job.analyst_id):
         locked.connection.execute(insert(table), rows)
     return verdict.untold
 

@@ -172,7 +172,7 @@ class Batch:
             **columns,
         }
         self.jobs.append(row)
-        for table, rows in verdict.rows(submission.job_id):
+        for table, rows in verdict.rows(submission.job_id, submission.actor.id):
             self.others.setdefault(table, []).extend(rows)
         # Listings go by this time: the order of arrival is kept, and no two are alike.
         locked.now += timedelta(microseconds=1)

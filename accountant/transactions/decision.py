@@ -84,7 +84,7 @@ class Verdict:
     hardware: str = ""
     to_reserve: Mapping[str, Any] | None = None
 
-    def rows(self, job_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
+    def rows(self, job_id: UUID, analyst_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
         """Return the rows written along with the job's own, by table."""
         numbers = range(self.parts)
         part = {"job_id": job_id, "state": "queued", "attempt": 1, "hardware": self.hardware}
@@ -92,6 +92,7 @@ class Verdict:
         found = [(tables.parts, parts)] if parts else []
         if self.task is not None:
             message = {"task": self.task, "subject": job_id, "attempt": self.columns["attempt"]}
+            message |= {"analyst_id": analyst_id if self.parts else None}
             found.append(
                 (tables.outbox, [{**message, "part": number} for number in numbers or (0,)])
             )

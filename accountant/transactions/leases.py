@@ -350,7 +350,7 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: boo
     )
     task = task_of(job.reads_records)
     message = {"task": task, "subject": job.id, "attempt": attempt, "part": part.number}
-    connection.execute(insert(outbox).values(message))
+    connection.execute(insert(outbox).values(message | {"analyst_id": job.analyst_id}))
     reached("reaper.requeued")
 
 

@@ -396,30 +396,33 @@ def behind(engine: Engine) -> tuple[list[LedgerBehind], list[UUID]]:
     found, ahead, known = [], [], set()
     with reading(engine) as connection:
         rows = connection.execute(query.join(accounts, accounts.c.dataset_id == datasets.c.id))
-        for row in rows.all():
-            known.add(row.name)
-            logged, database = heads.get(row.name, Head()), Head(row.chain_seq, row.chain_head)
+        for dataset_id, name, seq, head in rows.all():
+            known.add(name)
+            logged = heads.get(name, Head())
+            if logged.hash == head and logged.seq == seq:
+                continue
             try:
-                compare_heads(connection, row.id, row.name, logged, database)
+                compare_heads(connection, dataset_id, name, logged, Head(seq, head))
             except LedgerBehind as error:
                 found.append(error)
             else:
-                if database.seq > logged.seq:
-                    ahead.append(row.id)
+                if seq > logged.seq:
+                    ahead.append(dataset_id)
     lost = sorted(heads.keys() - known)
     return [*found, *(LedgerBehind(name, 0, heads[name].seq) for name in lost)], ahead
 
 
-def tend(engine: Engine) -> list[str]:
+def tend(engine: Engine, *, whole: bool = False) -> list[str]:
     """Append what a process that died left out, and mark where the log stands; returns what is
     behind.
 
-    Called when the relay starts and every few seconds.
+    Called every few seconds: heads are compared one by one where all of them together are not the
+    log's. `whole`: in any case, when the relay starts and every few minutes.
     """
     log = log_of(engine)
     if log is None:
         return []
-    found, ahead = behind(engine)
+    found, ahead = ([], []) if not whole and _all_logged(engine) else behind(engine)
     for dataset_id in ahead:
         holds(engine, dataset_id)
     told = [str(each) for each in found]

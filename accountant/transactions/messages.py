@@ -2,7 +2,7 @@
 it.
 
 A message is only a hint; the rows in `parts` are the queue. One attempt at a part, or one look, has
-one row in the outbox, however often it is sent. Every step here is a statement over all that waits.
+one row in the outbox, however often it is sent. Every step here is one statement over many rows.
 """
 
 from collections.abc import Callable, Collection
@@ -11,19 +11,20 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    CTE,
     ColumnElement,
     Engine,
     Interval,
     Select,
     Subquery,
-    and_,
+    Uuid,
     cast,
     delete,
     func,
     insert,
     literal,
+    null,
     select,
+    text,
     union_all,
     update,
 )
@@ -77,27 +78,20 @@ def is_refused(job_id: ColumnElement[UUID], part: ColumnElement[int]) -> ColumnE
 def _waiting(
     tasks: Collection[str] | None = None,
     classes: Collection[str] | None = None,
-    *,
-    unsaid: bool = False,
-) -> CTE:
-    """Return what waits, as (task, subject, attempt, part): all of it, or for these tasks, and for
-    workers of these classes.
+    *those: ColumnElement[bool],
+) -> Subquery:
+    """Return what waits, as (task, subject, attempt, part, analyst_id): all of it, or for these
+    tasks, and for workers of these classes.
 
-    `unsaid`: of parts, those alone that no message in the outbox is about. They are found before
-    their jobs are looked up, as almost all parts have one.
+    `those`: what else holds of the parts; they are found before their jobs are looked up.
     """
-    of_part = select(outbox.c.id).where(
-        outbox.c.subject == parts.c.job_id,
-        outbox.c.part == parts.c.number,
-        outbox.c.attempt == parts.c.attempt,
-        outbox.c.task.in_(FAIR),
-    )
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
-    none = literal(0)
+    none, nobody = literal(0), cast(null(), Uuid).label("analyst_id")
     queued = (
         parts.c.job_id.label("subject"),
         parts.c.attempt.label("attempt"),
         parts.c.number.label("part"),
+        jobs.c.analyst_id,
     )
     queries: dict[str, Select[Any]] = {
         task_of(reads): select(literal(task_of(reads)).label("task"), *queued).where(
@@ -107,7 +101,7 @@ def _waiting(
             jobs.c.mechanism != charge.ID,  # another program runs it
             ~is_refused(parts.c.job_id, parts.c.number),
             *(() if classes is None else (parts.c.hardware.in_(classes),)),
-            *((~of_part.exists(),) if unsaid else ()),
+            *those,
         )
         for reads in (True, False)
     }
@@ -116,6 +110,7 @@ def _waiting(
         jobs.c.id.label("subject"),
         jobs.c.attempt,
         none.label("part"),
+        nobody,
     )
     queries["probe"] = submitted.where(jobs.c.state == "submitted")
     for task, table in (
@@ -128,14 +123,15 @@ def _waiting(
             table.c.id.label("subject"),
             none.label("attempt"),
             none.label("part"),
+            nobody,
         )
         queries[task] = checking.where(table.c.state == "checking")
     return union_all(
         *(query for task, query in queries.items() if tasks is None or task in tasks)
-    ).cte("waiting")
+    ).subquery("waiting")
 
 
-def _about(waiting: CTE) -> tuple[Any, ...]:
+def _about(waiting: Subquery) -> tuple[Any, ...]:
     """Return the message about something that waits."""
     return (
         outbox.c.subject == waiting.c.subject,
@@ -145,30 +141,31 @@ def _about(waiting: CTE) -> tuple[Any, ...]:
     )
 
 
-def resend(engine: Engine, seconds: float) -> int:
+def resend(engine: Engine, seconds: float, *, whole: bool = False) -> int:
     """Have messages sent again whose subject still waits `seconds` after they were sent; returns
     how many.
 
     The second time after twice as long, and so on up to MOST_WAITS times; 0: all of them, now. Sent
     messages that nobody waits for are taken away. Of two relays at once, one does it.
+
+    `whole`: all that waits is looked through for what has no message. Else those parts alone that a
+    worker refused: their messages were taken away, all others' stand there as long as they wait.
     """
     waiting = _waiting()
+    # one look for each sent message, of which there are few: a join reads all that waits
+    awaited = select(literal(True)).where(*_about(waiting)).limit(1).scalar_subquery()
     now = func.clock_timestamp()
     waits = func.least(func.power(2, func.greatest(outbox.c.sends - 1, 0)), MOST_WAITS)
     overdue = outbox.c.sent_at < now - cast(
         func.make_interval(0, 0, 0, 0, 0, 0, seconds * waits), Interval
     )
-    again = update(outbox).where(*_about(waiting), overdue).values(sent_at=None)
-    unsaid = _waiting(unsaid=True)
-    missing = select(unsaid).where(~select(outbox.c.id).where(*_about(unsaid)).exists())
+    again = update(outbox).where(overdue, awaited).values(sent_at=None)
     written = (
         insert(outbox)
-        .from_select(["task", "subject", "attempt", "part"], missing)
+        .from_select(["task", "subject", "attempt", "part", "analyst_id"], _missing(whole))
         .returning(outbox.c.id)
     )
-    done = select(outbox.c.id).where(
-        outbox.c.sent_at.is_not(None), ~select(waiting.c.subject).where(*_about(waiting)).exists()
-    )
+    done = select(outbox.c.id).where(outbox.c.sent_at.is_not(None), awaited.is_(None))
     with engine.begin() as connection:
         if not connection.execute(
             select(func.pg_try_advisory_xact_lock(_RESEND_LOCK))
@@ -179,6 +176,20 @@ def resend(engine: Engine, seconds: float) -> int:
             reached("reaper.resent")
         connection.execute(delete(outbox).where(outbox.c.id.in_(done.limit(_PRUNED_AT_ONCE))))
     return count
+
+
+def _missing(whole: bool) -> Select[Any]:
+    """Return the messages that are missing, of all that waits or of refused parts."""
+    about_part = select(outbox.c.id).where(
+        outbox.c.subject == parts.c.job_id,
+        outbox.c.part == parts.c.number,
+        outbox.c.attempt == parts.c.attempt,
+        outbox.c.task.in_(FAIR),
+    )
+    of_part = (refused.c.job_id == parts.c.job_id, refused.c.number == parts.c.number)
+    those = () if whole else (select(refused.c.job_id).where(*of_part).exists(),)
+    waiting = _waiting(None if whole else FAIR, None, ~about_part.exists(), *those)
+    return select(waiting).where(~select(outbox.c.id).where(*_about(waiting)).exists())
 
 
 def longest_wait(engine: Engine, tasks: set[str], classes: Collection[str] | None = None) -> float:
@@ -199,62 +210,52 @@ def longest_wait(engine: Engine, tasks: set[str], classes: Collection[str] | Non
 AHEAD = 2
 
 
-def _turns() -> Subquery:
-    """Return unsent messages about jobs with the turn of each: how many of its person's lie before
-    it in its queue.
-
-    Those at the broker that nobody has claimed yet count first, then the unsent ones in their
-    order.
-    """
-    by_person = (outbox.c.task, jobs.c.analyst_id)
-    of_jobs = (jobs.c.id == outbox.c.subject, outbox.c.task.in_(FAIR))
-    unclaimed = (
-        parts.c.job_id == outbox.c.subject,
-        parts.c.number == outbox.c.part,
-        parts.c.attempt == outbox.c.attempt,
-        parts.c.state == "queued",
+#: The messages to send: looks first, then jobs' messages, people in turn. Of each person's in each
+#: queue the first few alone are read, however many wait.
+_NEXT = text("""
+WITH RECURSIVE queues AS (
+    (
+        SELECT analyst_id, task FROM outbox WHERE sent_at IS NULL AND analyst_id IS NOT NULL
+        ORDER BY analyst_id, task LIMIT 1
     )
-    sent = (
-        select(*by_person, func.count().label("count"))
-        .where(*of_jobs, *unclaimed, outbox.c.sent_at.is_not(None))
-        .group_by(*by_person)
-        .subquery("sent")
-    )
-    place = func.row_number().over(partition_by=by_person, order_by=outbox.c.id)
-    unsent = select(outbox.c.id, *by_person, place.label("place")).where(
-        *of_jobs, outbox.c.sent_at.is_(None)
-    )
-    mine = unsent.subquery("mine")
-    turn = (func.coalesce(sent.c.count, 0) + mine.c.place).label("turn")
-    joined = mine.outerjoin(
-        sent, and_(sent.c.task == mine.c.task, sent.c.analyst_id == mine.c.analyst_id)
-    )
-    return select(mine.c.id, turn).select_from(joined).subquery("turns")
-
-
-def _unsent(ahead: int | None) -> Select[Any]:
-    """Return the messages to send: looks first, then jobs' messages, people in turn."""
-    of_part = (parts.c.job_id == outbox.c.subject, parts.c.number == outbox.c.part)
-    hardware = select(parts.c.hardware).where(*of_part, outbox.c.task.in_(FAIR)).scalar_subquery()
-    query = select(outbox, hardware.label("hardware")).where(outbox.c.sent_at.is_(None))
-    if ahead is None:
-        return query.order_by(outbox.c.id)
-    turns = _turns()
-    query = query.outerjoin(turns, turns.c.id == outbox.c.id)
-    turn = func.coalesce(turns.c.turn, 0)
-    return query.where(turn <= ahead).order_by(turn, outbox.c.id)
+    UNION ALL
+    SELECT next.analyst_id, next.task FROM queues CROSS JOIN LATERAL (
+        SELECT analyst_id, task FROM outbox
+        WHERE sent_at IS NULL AND (analyst_id, task) > (queues.analyst_id, queues.task)
+        ORDER BY analyst_id, task LIMIT 1
+    ) AS next
+), unclaimed AS (
+    SELECT analyst_id, task, count(*) FROM outbox
+    JOIN parts ON job_id = subject AND number = part AND parts.attempt = outbox.attempt
+    WHERE sent_at IS NOT NULL AND analyst_id IS NOT NULL AND parts.state = 'queued'
+    GROUP BY analyst_id, task
+), turns AS (
+    -- those at the broker that nobody has claimed yet count first, then the unsent in their order
+    SELECT mine.id, coalesce(unclaimed.count, 0) + mine.place AS turn
+    FROM queues LEFT JOIN unclaimed USING (analyst_id, task) CROSS JOIN LATERAL (
+        SELECT id, row_number() OVER (ORDER BY id) AS place FROM outbox
+        WHERE sent_at IS NULL AND analyst_id = queues.analyst_id AND task = queues.task
+        ORDER BY id LIMIT greatest(:ahead - coalesce(unclaimed.count, 0), 0)
+    ) AS mine
+    UNION ALL SELECT id, 0 FROM outbox WHERE sent_at IS NULL AND analyst_id IS NULL
+)
+SELECT outbox.*, CASE WHEN task IN ('generate', 'free') THEN
+    (SELECT hardware FROM parts WHERE job_id = subject AND number = part) END AS hardware
+FROM outbox JOIN turns USING (id) WHERE sent_at IS NULL
+ORDER BY turn, id LIMIT :limit FOR UPDATE OF outbox SKIP LOCKED
+""")
 
 
 def deliver(
     engine: Engine,
     send: Callable[[str, UUID, int, int], None],
     limit: int = 100,
-    ahead: int | None = None,
+    ahead: int = 1_000_000,
 ) -> int:
     """Send unsent messages; two relays at once share the work. Returns how many were sent.
 
     `ahead`: people take turns, and one has at most so many at the broker that no worker has
-    claimed; None: all. A message is marked after it was sent, so it may be sent twice and never not
+    claimed. A message is marked after it was sent, so it may be sent twice and never not
     at all. Behind a task stands, after a dot, the class of workers that its part waits for.
     """
     now = func.clock_timestamp()
@@ -266,9 +267,7 @@ def deliver(
     with engine.begin() as connection:
         if maintenance.reason(connection) is not None:
             return 0
-        rows = connection.execute(
-            _unsent(ahead).limit(limit).with_for_update(of=outbox, skip_locked=True)
-        ).all()
+        rows = connection.execute(_NEXT, {"ahead": ahead, "limit": limit}).all()
         if rows:
             reached("relay.taken")
         for row in rows:

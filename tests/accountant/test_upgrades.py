@@ -394,3 +394,15 @@ def test_jobs_of_before_get_places_in_the_order_of_their_time(old, old_url):
         more = connection.execute(text(query), dataset).scalars().all()
     assert places == [*range(1, len(places) + 1)]
     assert sorted(more) == [*range(1, len(places) + 4)]
+
+
+def test_messages_of_before_take_their_analysts_turns(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        tell = text("INSERT INTO outbox (task, subject) VALUES (:task, :subject)")
+        told = [{"task": "free", "subject": MADE}, {"task": "check_dataset", "subject": DATASET}]
+        connection.execute(tell, told)
+    command.upgrade(config(old_url), "head")
+    with old.begin() as connection:
+        turns = connection.execute(text("SELECT task, analyst_id FROM outbox ORDER BY id")).all()
+    assert turns == [("free", ANALYST), ("check_dataset", None)]

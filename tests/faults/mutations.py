@@ -78,7 +78,7 @@ def no_outbox_transaction() -> None:
 
     decision.Verdict.rows = without_messages  # type: ignore[method-assign]
     submission._settle, answers.answer = afterwards(settle), afterwards(approve)
-    messages.resend = lambda engine, seconds: 0
+    messages.resend = lambda engine, seconds, **_: 0
 
 
 def void_after_reading() -> None:

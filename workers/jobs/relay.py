@@ -94,10 +94,17 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
 
 
 def look_around(engine: Engine, configured: settings.Settings) -> int:
-    """Destroy what is left over or too old; returns how many files of attempts."""
+    """Destroy what is left over or too old; returns how many files of attempts.
+
+    And look through all that exists or waits, where a sweep looks at what changed.
+    """
     destroyed = _leftovers(engine, configured)
     with _duty("end what is old"):
         activity_log.prune(engine, configured)
+    with _duty("compare each ledger with its log"):
+        watch_log(engine, whole=True)
+    with _duty("write missing messages"):
+        messages.resend(engine, configured.resend_seconds, whole=True)
     return destroyed
 
 
@@ -136,10 +143,10 @@ def _duty(name: str) -> Iterator[None]:
         log.error("a duty failed, and the others go on", duty=name, error=type(error).__name__)
 
 
-def watch_log(engine: Engine) -> None:
+def watch_log(engine: Engine, *, whole: bool = False) -> None:
     """Compare all ledgers with the log outside. Append what dead processes left out."""
     try:
-        for problem in ledger_log.tend(engine):
+        for problem in ledger_log.tend(engine, whole=whole):
             log.error("a ledger is not what its log holds", problem=problem)
     except LogUnusable as error:
         log.error("the log outside the database can't be used", problem=error.problem)
@@ -147,7 +154,7 @@ def watch_log(engine: Engine) -> None:
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
     """Resend all waiting messages at the start (a broker may lose them) and end what is overdue."""
-    watch_log(engine)
+    watch_log(engine, whole=True)
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = look_around(engine, configured)
     log.info(

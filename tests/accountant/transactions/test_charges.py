@@ -242,7 +242,7 @@ def test_the_database_holds_the_delta_that_all_filters_share(engine, bench):
 def test_no_worker_is_sent_a_charge(web, engine, bench):
     ask(web, bench, parameters(dp_sgd(1)))
     sent: list[str] = []
-    messages.resend(engine, 0.0)
+    messages.resend(engine, 0.0, whole=True)
     messages.deliver(engine, lambda task, *_: sent.append(task))
     assert "generate" not in sent
 

@@ -511,3 +511,19 @@ def test_the_relay_mends_what_a_crash_left_out_and_says_what_is_behind(alone):
     alone.restore(copy)
     (told,) = ledger_log.tend(alone.engine)
     assert alone.bench.dataset in told
+
+
+def test_a_glance_at_all_heads_is_followed_now_and_then_by_a_look_at_each(alone):
+    """Two datasets that swapped their names: what the glance adds up to is the same."""
+    swapped = {alone.bench.dataset}
+    alone.renew()
+    swapped.add(alone.bench.dataset)
+    assert ledger_log.tend(alone.engine) == []
+    one, other = swapped
+    for name, becomes in ((one, "aside"), (other, one), ("aside", other)):
+        alone.execute("UPDATE datasets SET name = :b WHERE name = :n", n=name, b=becomes)
+    assert ledger_log.tend(alone.engine) == []
+    told = ledger_log.tend(alone.engine, whole=True)
+    assert {name for name in swapped if any(name in each for each in told)} == swapped
+    with pytest.raises(LedgerBehind):  # whoever acts looks at its own
+        alone.bench.submit(10)

@@ -1,5 +1,6 @@
 """One job on several workers: parts with leases of their own, one reservation, one settlement."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -23,10 +24,14 @@ PRIVATE = ("realized", "realized_ex_post", "ex_post_curve", "draft", "staged_sha
 
 
 @pytest.fixture
-def shared(open_bench, monkeypatch) -> Bench:
-    """A dataset whose jobs are split into three parts."""
+def shared(open_bench, monkeypatch) -> Iterator[Bench]:
+    """A dataset whose jobs are split into three parts. Their messages name whose turn they take."""
     monkeypatch.setattr(settings_module, "load", lambda: Settings(fan_out=PARTS))
-    return open_bench
+    yield open_bench
+    of_jobs = tables.jobs.c.id == tables.outbox.c.subject, tables.outbox.c.task.in_(messages.FAIR)
+    whose = tables.outbox.c.analyst_id.is_distinct_from(tables.jobs.c.analyst_id)
+    with open_bench.engine.connect() as connection:
+        assert connection.execute(select(tables.outbox.c.id).where(*of_jobs, whose)).all() == []
 
 
 def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60) -> Claim:
@@ -341,12 +346,12 @@ def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared)
     mine = outbox.c.subject == job_id, outbox.c.part == 0
     sent = []
 
-    def later(seconds):
+    def later(seconds, whole=False):
         """Let so long pass; returns the messages that are sent then."""
         with shared.engine.begin() as connection:
             back = {outbox.c.sent_at: outbox.c.sent_at - timedelta(seconds=seconds)}
             connection.execute(update(outbox).where(*mine).values(back))
-        messages.resend(shared.engine, 100.0)
+        messages.resend(shared.engine, 100.0, whole=whole)
         sent.clear()
         while messages.deliver(shared.engine, lambda *each: sent.append(each)):
             pass
@@ -364,7 +369,7 @@ def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared)
     assert [later(790), later(20), rows()] == [0, 1, 1]  # eight times as long at most
     with shared.engine.begin() as connection:
         connection.execute(outbox.delete().where(*mine))
-    assert later(0) == 1  # lost, and written anew
+    assert [later(0), later(0, whole=True)] == [0, 1]  # lost, and written anew
     settlement.cancel(shared.engine, job_id, shared.analyst)
     messages.resend(shared.engine, 100.0)
     assert rows() == 0

@@ -68,7 +68,8 @@ def ask(engine: Engine, template: uuid.UUID, analyst: uuid.UUID, count: int) -> 
         "FROM jobs, generate_series(1, :count) WHERE id = :template RETURNING id), "
         "parts AS (INSERT INTO parts (job_id, number, state, attempt) SELECT id, 0, 'queued', 1 "
         "FROM made) "
-        "INSERT INTO outbox (task, subject, attempt) SELECT 'generate', id, 1 FROM made"
+        "INSERT INTO outbox (task, subject, attempt, analyst_id) "
+        "SELECT 'generate', id, 1, :analyst FROM made"
     )
     with engine.begin() as connection:
         connection.execute(copies, {"analyst": analyst, "count": count, "template": template})
@@ -144,3 +145,16 @@ def test_a_late_comer_is_next_but_for_the_few_that_are_at_the_broker(crowd):
     ask(engine, template, people[1], 1)
     messages.deliver(engine, lambda task, job, *_: sent.append(job), ahead=messages.AHEAD)
     assert [takes(engine, job) for job in sent] == [*[people[0]] * messages.AHEAD, people[1]]
+
+
+def test_of_two_who_ask_at_once_each_is_next_after_the_other(crowd):
+    engine, template, people = crowd
+    sent: list = []
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM outbox"))
+    for person_id in people[:2]:
+        ask(engine, template, person_id, 3)
+    # the last alone, so that what lies at the broker counts too
+    for limit in (3, 1):
+        messages.deliver(engine, lambda task, job, *_: sent.append(job), limit, messages.AHEAD)
+    assert [takes(engine, job) for job in sent] == [people[0], people[1]] * messages.AHEAD

@@ -239,7 +239,9 @@ def test_rows_of_a_job_that_no_entry_reserves_start_nothing(desk, spy, owner_url
         part = {"job_id": forged["id"], "number": 0, "state": "queued", "attempt": 1}
         connection.execute(insert(tables.parts).values(part))
         connection.execute(
-            insert(tables.outbox).values(task="generate", subject=forged["id"], attempt=1)
+            insert(tables.outbox).values(
+                task="generate", subject=forged["id"], attempt=1, analyst_id=row.analyst_id
+            )
         )
     web.dispose()
     assert desk.take(forged["id"]) == "queued"

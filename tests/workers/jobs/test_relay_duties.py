@@ -12,7 +12,15 @@ from sqlalchemy.exc import OperationalError
 from accountant import settings
 from accountant.core.ledger.policy import Policy
 from accountant.queries import jobs
-from accountant.transactions import asking, cap_usage, leases, messages, policies, releases
+from accountant.transactions import (
+    asking,
+    cap_usage,
+    leases,
+    ledger_log,
+    messages,
+    policies,
+    releases,
+)
 from workers.jobs import relay, staging
 
 
@@ -27,10 +35,10 @@ DUTIES = [(leases, "expire"), (asking, "sweep"), (releases, "admit"), (staging, 
 def test_messages_are_sent_again_whatever_else_fails(engine, monkeypatch, capfd, duty):
     monkeypatch.setattr(*duty, _fails)
     sent = []
-    monkeypatch.setattr(messages, "resend", lambda *_: sent.append(1) or 7)
+    monkeypatch.setattr(messages, "resend", lambda *_, **named: sent.append(named) or 7)
     assert relay.sweep(engine, settings.load(), 1.0)[1] == 7
     relay.look_around(engine, settings.load())
-    assert sent == [1]
+    assert sent == [{}, {"whole": True}]
     assert "what the row holds" not in "".join(capfd.readouterr())
 
 
@@ -46,6 +54,16 @@ def test_a_sweep_admits_what_is_released(engine, bench):
     with mock.patch.object(cap_usage, "month_of", return_value=12 * 9000):
         relay.sweep(engine, settings.load(), 1.0)
     assert jobs.job(engine, job_id, bench.analyst).state == "queued"
+
+
+def test_each_ledger_is_compared_at_the_start_and_at_each_look_around(engine, monkeypatch):
+    looks = []
+    monkeypatch.setattr(ledger_log, "tend", lambda _, whole: looks.append(whole) or [])
+    relay.sweep(engine, settings.load(), 1.0)
+    relay.look_around(engine, settings.load())
+    assert looks == [False, True]
+    relay.reconcile(engine, settings.load())
+    assert looks[2:] == [True, False, True]
 
 
 def test_an_outage_is_waited_out(engine, monkeypatch):
@@ -125,7 +143,7 @@ def test_leases_and_messages_wait_for_no_store_that_hangs(engine, monkeypatch):
 
 def test_the_relay_starts_without_a_library_for_its_store(engine, monkeypatch, tmp_path, capfd):
     sent = threading.Event()
-    monkeypatch.setattr(messages, "resend", lambda *_: sent.set() or 0)
+    monkeypatch.setattr(messages, "resend", lambda *_, **__: sent.set() or 0)
     with running(engine, monkeypatch, tmp_path, results_url="gs://bucket/results"):
         assert sent.wait(20)
     lines = [line for line in "".join(capfd.readouterr()).splitlines() if "gcsfs" in line]
