@@ -140,9 +140,14 @@ class Results:
                     draft_names.append((name, UUID(parts[1]), UUID(parts[2])))
         return draft_names
 
-    def create(self, name: str, reserved: int = 0) -> AbstractContextManager[IO[bytes]]:
-        """Return a block that writes a draft, with room for so many bytes from its beginning."""
-        return self._store.create(_checked(name), reserved)
+    def create(
+        self, name: str, reserved: int = 0, again: "Again" = lambda _: False
+    ) -> AbstractContextManager[IO[bytes]]:
+        """Return a block that writes a draft, with room for so many bytes from its beginning.
+
+        `again`: whether it is sent to a store again after this error. It may wait before it says.
+        """
+        return self._store.create(_checked(name), reserved, again)
 
     def draft(self, name: str) -> IO[bytes]:
         """Open a draft for reading."""
@@ -248,11 +253,17 @@ class _Blocks(io.RawIOBase):
 DRAFTS = "drafts"
 
 
+#: Whether something is tried again after an error.
+Again = Callable[[Exception], bool]
+
+
 class _Store(Protocol):
     """A place of files: "" for published ones, and DRAFTS. Results checks names."""
 
     def read(self, folder: str, name: str) -> IO[bytes]: ...
-    def create(self, name: str, reserved: int) -> AbstractContextManager[IO[bytes]]: ...
+    def create(
+        self, name: str, reserved: int, again: Again
+    ) -> AbstractContextManager[IO[bytes]]: ...
     def replace(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
     def remove(self, name: str) -> None: ...
     def drafts(self) -> Iterable[str]: ...
@@ -291,7 +302,7 @@ class _Disk:
         return os.fdopen(handle, "rb")
 
     @contextmanager
-    def create(self, name: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+    def create(self, name: str, reserved: int = 0, *_: Again) -> Iterator[IO[bytes]]:
         with self._folder("") as root, suppress(FileExistsError):
             os.mkdir(DRAFTS, dir_fd=root)
         with self._folder() as inside:
@@ -355,10 +366,10 @@ class _Objects:
         return file
 
     @contextmanager
-    def create(self, name: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+    def create(self, name: str, reserved: int, again: Again) -> Iterator[IO[bytes]]:
         if reserved:  # there is no room to keep: that anything can be written at all is seen
             self._system.pipe_file(self._path(name), b"")
-        with self._whole(self._path(name), reserved) as file:
+        with self._whole(self._path(name), reserved, again) as file:
             yield file
 
     @contextmanager
@@ -367,7 +378,9 @@ class _Objects:
             yield file
 
     @contextmanager
-    def _whole(self, path: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+    def _whole(
+        self, path: str, reserved: int = 0, again: Again = lambda _: False
+    ) -> Iterator[IO[bytes]]:
         """Return a block that writes an object, which is sent only if the block ends well.
 
         A file of fsspec is sent when an error ends its block too. `reserved`: room in bytes.
@@ -378,7 +391,13 @@ class _Objects:
             yield file
             file.truncate()
             file.flush()
-            self._system.put_file(file.name, path)
+            while True:
+                try:
+                    self._system.put_file(file.name, path)
+                    return
+                except Exception as error:  # each store's library has errors of its own
+                    if not again(error):
+                        raise
 
     def remove(self, name: str) -> None:
         self._system.rm_file(self._path(name))

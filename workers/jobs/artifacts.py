@@ -26,7 +26,7 @@ def write(
     """
     stored: list[Stored] = []
     name = staging.name_of(claim)
-    with drafts.create(name, room) as file:
+    with drafts.create(name, room, staging.SEND_SECONDS) as file:
         sha256 = staging.write(file, _texts(drafts, claim, items(), stored))
     return Output(name, sha256, tuple(stored))
 
@@ -41,7 +41,7 @@ def _texts(
         if any(item.name == each.name for each in stored):
             raise ValueError(f"two artifacts of one job are called {item.name!r}")
         name = staging.name_of(claim, f"artifact{len(stored)}")
-        with drafts.create(name) as file:
+        with drafts.create(name, send_seconds=staging.SEND_SECONDS) as file:
             file.write(item.content)
         sha256, size = hashlib.sha256(item.content).hexdigest(), len(item.content)
         stored.append(Stored(item.name, item.kind, item.media_type, sha256, size, name))

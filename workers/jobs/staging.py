@@ -13,12 +13,14 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 from uuid import UUID
 
+from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
@@ -29,12 +31,14 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from accountant.core.errors import Unwritable
 from accountant.database import Engine
 from accountant.faults import reached
-from accountant.results import BLOCK_BYTES, Changed, Results, draft_name
+from accountant.results import BLOCK_BYTES, Again, Changed, Results, draft_name
 from accountant.settings import Settings
 from accountant.transactions import leases
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 
+#: An attempt that has read data is charged: so long it tries to send what it made.
+SEND_SECONDS, PAUSE_SECONDS = 180.0, 1.0
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 
 
@@ -42,6 +46,20 @@ class Sink(Protocol):
     """Where the bytes of a draft go."""
 
     def write(self, content: bytes, /) -> object: ...
+
+
+def _patience(seconds: float) -> Again:
+    """Return what lets a draft be sent again, until `seconds` after its first failure."""
+    failures: list[float] = []
+
+    def again(error: Exception) -> bool:
+        failures.append(time.monotonic())
+        if isinstance(error, SoftTimeLimitExceeded) or failures[-1] - failures[0] > seconds:
+            return False
+        time.sleep(PAUSE_SECONDS)
+        return True
+
+    return again if seconds else lambda _: False
 
 
 class Drafts:
@@ -60,18 +78,21 @@ class Drafts:
         return cls(Results(configured.results), configured.secret("units"))
 
     @contextmanager
-    def create(self, name: str, reserved: int = 0) -> Iterator[Sink]:
+    def create(self, name: str, reserved: int = 0, send_seconds: float = 0.0) -> Iterator[Sink]:
         """Return a block that writes a draft, which is on the disk at its end. `reserved`: room in
         bytes.
 
-        Raises Unwritable if the draft can't be opened, or has no such room.
+        A store that is away at its end is asked again for `send_seconds`. Raises Unwritable if the
+        draft can't be opened, or has no such room.
         """
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealing = Cipher(AES256(self._key), GCM(nonce)).encryptor()
         sealing.authenticate_additional_data(name.encode())  # no draft opens in another's place
         with ExitStack() as block:
             try:
-                file = block.enter_context(self.results.create(name, reserved))
+                file = block.enter_context(
+                    self.results.create(name, reserved, _patience(send_seconds))
+                )
             except OSError as error:
                 why = error.strerror or type(error).__name__
                 raise Unwritable(f"results can't be written: {why}") from None

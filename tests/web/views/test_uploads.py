@@ -13,6 +13,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import zipfile
@@ -545,7 +546,7 @@ def test_a_store_that_is_away_is_told_and_nothing_of_the_file_is(
     place = f"{s3}/{uuid.uuid4().hex}"
     store = uploads.Store.of(Settings(home=tmp_path, DATABASE_URL=None, uploads_folder=place))
     kept = uploads.receive(engine, store, [rows(3)], steward)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     content = b"title,text\nthird," + SECRET + b"\n"
     with away():
         assert store.place.problem().startswith("uploads can't be kept: ")

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
-from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
 from accountant import settings as settings_module
@@ -27,10 +27,11 @@ from accountant.queries import datasets, entries, integrity, jobs
 from accountant.results import Changed, Results, draft_name
 from accountant.settings import Settings
 from accountant.transactions import allowances, leases, settlement, submission
+from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench, yes
-from workers.interface import Text
-from workers.jobs import child_watch, job_inputs, staging, tasks
+from workers.interface import Artifact, Text
+from workers.jobs import artifacts, child_watch, job_inputs, staging, tasks
 from workers.noise.meter import Meter
 
 PARTS, BATCHES, TOKENS = 3, 7, 4
@@ -407,6 +408,51 @@ def test_outputs_that_changed_after_they_were_staged_are_not_published(tmp_path)
     assert staging.joined(drafts, "x", staged[:1]) == staged[0]
     with pytest.raises(OSError, match="not what was written"):
         staging.joined(drafts, names[2], [staged[0], Output(staged[1].draft, "0" * 64)])
+
+
+def in_a_store(monkeypatch, errors: list[Exception]) -> staging.Drafts:
+    """Drafts in a store whose sending ends with these errors before it succeeds."""
+    drafts = staging.Drafts(Results(f"memory://{uuid4().hex}"), b"u" * 32)
+    system = drafts.results._store._system
+    real = type(system).put_file
+
+    def put_file(*given):
+        if errors:
+            raise errors.pop(0)
+        return real(system, *given)
+
+    monkeypatch.setattr(system, "put_file", put_file)
+    monkeypatch.setattr(staging, "PAUSE_SECONDS", 0.0)
+    return drafts
+
+
+def test_what_was_made_is_sent_again_where_the_store_is_away_for_a_moment(monkeypatch):
+    """Its records were read: it would be charged, and lost."""
+    away = [OSError(5, "no room"), RuntimeError("what a library raises")]
+    drafts = in_a_store(monkeypatch, [*away, *away])
+    claim = Claim(uuid4(), 1, uuid4())
+    made = [Artifact("counts", "counts", "application/json", b"{}"), Text("text")]
+    output = artifacts.write(drafts, claim, 100, lambda: made)
+    assert b"text" in b"".join(drafts.read(output.draft))
+    assert b"".join(drafts.read(output.artifacts[0].draft)) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("errors", "seconds", "ended"),
+    [
+        ([SoftTimeLimitExceeded(), OSError()], 60.0, SoftTimeLimitExceeded),
+        ([KeyError(1), KeyError(2), KeyError(3)], 0.0, KeyError),
+        ([OSError()] * 10_000, 0.001, OSError),
+    ],
+)
+def test_it_is_sent_again_until_its_time_is_over(monkeypatch, errors, seconds, ended):
+    drafts = in_a_store(monkeypatch, errors)
+    with (
+        pytest.raises(ended),
+        drafts.create(draft_name(uuid4(), uuid4(), "texts"), send_seconds=seconds) as file,
+    ):
+        file.write(b"a draft")
+    assert errors
 
 
 def test_a_shared_job_makes_no_release_from_all_the_data():
