@@ -599,9 +599,23 @@ MUTATIONS = (
     Mutation(
         "a batch that was not to run draws",
         METER,
-        "0 <= turn.batch < event.run",
-        "0 <= turn.batch < event.batches",
+        "turn.batch < event.run or",
+        "turn.batch < event.batches or",
         "tests/workers/noise/test_allocation_meter.py",
+    ),
+    Mutation(
+        "a coin worth what the label with the most batches makes it",
+        "accountant/core/mechanisms/batches.py",
+        "return min(self.batches_by_label(terms).values())",
+        "return max(self.batches_by_label(terms).values())",
+        "tests/accountant/core/mechanisms/test_chosen_labels.py",
+    ),
+    Mutation(
+        "a unit's records in two labels of unlike numbers of batches",
+        "accountant/core/mechanisms/batches.py",
+        "if counts and parameters.amplified and terms.max_records_per_unit > 1:",
+        "if False:",
+        "tests/accountant/core/mechanisms/test_chosen_labels.py",
     ),
     Mutation(
         "two jobs under one key",

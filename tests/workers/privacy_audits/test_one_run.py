@@ -44,10 +44,11 @@ def arm(
     public: Public = NOTHING_PUBLIC,
     grouped: bool = False,
     each: int = 10,
+    names: tuple[str, ...] = PARTS,
 ) -> Subject:
     mechanism = mechanisms.get(mechanism_id)
-    parts = {"groups": PARTS} if grouped else {"labels": PARTS}
-    terms = Terms(delta=subjects.DELTA, public_size=each * len(PARTS), **parts)
+    parts = {"groups": names} if grouped else {"labels": names}
+    terms = Terms(delta=subjects.DELTA, public_size=each * len(names), **parts)
     parameters = mechanism.parse(raw, terms)
     price = mechanism.price(parameters, terms)
     return Subject(mechanism_id, mechanism_id, parameters, terms, price, model, public)
@@ -88,7 +89,7 @@ def vectors(_: LocalModel) -> Subject:
     raw = {"layers": "1-2", "noise_multiplier": 0.7, "shots": 0, "partners": 1, "samples": 1}
     raw |= {"samples_per_label": 1, "max_tokens": 2, "record_tokens": 24, "clip": 1.0, "seed": 5}
     raw |= {"template": "Another review ({label}):", "stop": None}
-    return arm("epsvec", raw, toys.model(), each=1)
+    return arm("epsvec", raw, toys.model(), each=1, names=PARTS[:10])
 
 
 def summary_by_token(copier: LocalModel) -> Subject:
@@ -138,7 +139,7 @@ LONG = {
     mean_of_logits: 80,
     median_of_logits: 80,
     ink: 200,
-    vectors: 8,
+    vectors: 30,
     summary_by_token: 8,
     summary_in_one_shot: 8,
 }
