@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
@@ -641,5 +642,6 @@ def things(ground: Ground) -> dict[str, str]:
 
 def publish(ground: Ground) -> None:
     """Put the texts that the entries name into the results folder."""
-    (ground.home / "results").mkdir(exist_ok=True)
-    (ground.home / "results" / SHA256).write_bytes(TEXTS)
+    results = Path(Settings(home=ground.home / "web").results)
+    results.mkdir(parents=True, exist_ok=True)
+    (results / SHA256).write_bytes(TEXTS)

@@ -116,7 +116,7 @@ def _built(
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
     """Return the use of the allowance. A public report has analysts' measures and no names."""
-    document = spending.figures(engine, name, viewer).document()
+    document = spending.figures(engine, name, viewer, over_time=not public).document()
     if not public:
         return document
     outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset())).document()

@@ -53,14 +53,15 @@ class _Found:
     names: dict[UUID, str]
 
 
-def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
+def figures(engine: Engine, name: str, viewer: Actor, *, over_time: bool = True) -> Spending:
     """Return the balance over time, and what it was spent on; amounts are decimals. Raises
     NotFound.
 
     `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of
     each after each moment, and for whom entries are not shown, at the end of each day (UTC).
     `spending`: sums by month, analyst and mechanism; reservations of live jobs count. Where
-    `through` is less than `entries`, the newest entries are not counted yet.
+    `through` is less than `entries`, the newest entries are not counted yet. Without `over_time`
+    `burn_down` is empty.
     """
     with reading(engine, snapshot=True) as connection:
         dataset_spending = _read(connection, name)
@@ -75,7 +76,7 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
         if overseer or measure["name"] != "ex_post" or not realized
     ]
     names = [measure["name"] for measure in shown]
-    points = _burn_down(dataset_spending)
+    points = _burn_down(dataset_spending) if over_time else []
     if not overseer:
         # The moment of an entry is when a job ended reading: a day is all that others are told.
         points = list({at[:10]: (at[:10], left) for at, left in points}.values())

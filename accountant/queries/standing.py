@@ -54,6 +54,10 @@ NOT_SHOWN = "not shown"
 _MANY = 1_000_000
 
 
+#: Pages ask for the ε of the same few events, which follows from event and δ alone.
+_alone = lru_cache(maxsize=1024)(epsilon_alone)
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a job asks of a dataset: of its accounts, and of the caps its ε by itself."""
@@ -64,7 +68,7 @@ class Shape:
     @classmethod
     def of(cls, price: Price, delta: float) -> "Shape":
         """Return the shape of a job at this price."""
-        alone = 0.0 if price.dp is None else epsilon_alone(price.dp, delta)[0]
+        alone = 0.0 if price.dp is None else _alone(price.dp, delta)[0]
         return cls(demand(price), alone)
 
 

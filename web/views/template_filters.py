@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 from flask import Flask
@@ -76,6 +77,7 @@ def left(value: object, digits: int = 4) -> str:
     return _towards(rounded_down, value, digits)
 
 
+@lru_cache(maxsize=4096, typed=True)
 def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -> str:
     try:
         number = Decimal(str(value))
