@@ -423,11 +423,16 @@ def _placed(folder: Path, dtype: str) -> tuple["torch.device", bool]:
     return device, dtype == "bfloat16" or (auto and faster_in_bfloat16(folder, device.type))
 
 
-def has_room(parameters: int) -> bool:
-    """Return whether a model surely fits here for a trial: in float32, and a fourth more."""
+def has_room(parameters: int, split: bool = False) -> bool:
+    """Return whether a model surely fits here for a trial: in float32, and a fourth more.
+
+    `split`: all GPUs of the worker may hold it together.
+    """
     import torch
 
-    return 5 * parameters < free_memory("cuda" if torch.cuda.is_available() else "cpu")
+    kind, needed = "cuda" if torch.cuda.is_available() else "cpu", 5 * parameters
+    devices = placement.devices(needed, kind) if split else [kind]
+    return needed < sum(map(free_memory, devices))
 
 
 def _fitting(size: int, devices: list[str], load: Callable[[], LocalModel]) -> LocalModel:

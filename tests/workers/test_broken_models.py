@@ -507,7 +507,7 @@ def test_a_registered_model_is_tried_on_a_public_text(
     monkeypatch.setattr(settings, "load", settings.Settings)
     steward, found = person(engine, "steward"), []
     for room in (True, False):
-        monkeypatch.setattr(models, "has_room", lambda _, room=room: room)
+        monkeypatch.setattr(models, "has_room", lambda _, split, room=room: room and split)
         model = catalogue.add_model(
             engine, f"m-{uuid.uuid4().hex[:8]}", str(folder), "public", steward
         )

@@ -116,7 +116,7 @@ def _tried(
 
     Raises ModelError where a number of the result is not finite.
     """
-    if not models.has_room(facts["parameters"]):
+    if not models.has_room(facts["parameters"], split=kind != "embedding"):
         return {
             "tried": "no room in the worker that checks files; each job tries it before it reads"
         }

@@ -45,6 +45,16 @@ def test_what_one_gpu_holds_stays_on_it(monkeypatch):
     assert placement.devices(101, "cuda") == ["cuda"]
 
 
+def test_a_model_is_tried_where_the_workers_gpus_have_room_together(monkeypatch):
+    """And what is never split, where the first has it."""
+    free = {"cuda": 60, "cuda:0": 60, "cuda:1": 60}
+    two_gpus(monkeypatch, 80)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(models, "free_memory", free.get)
+    found = [(models.has_room(each), models.has_room(each, split=True)) for each in (11, 20, 24)]
+    assert found == [(True, True), (False, True), (False, False)]
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> Path:
     """Eight layers of 0.4 MiB in float32, and an embedding and a head of 0.25 MiB each."""
