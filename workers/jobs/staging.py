@@ -54,12 +54,12 @@ def _patience(seconds: float) -> Again:
 
     def again(error: Exception) -> bool:
         failures.append(time.monotonic())
-        if isinstance(error, SoftTimeLimitExceeded) or failures[-1] - failures[0] > seconds:
+        if isinstance(error, SoftTimeLimitExceeded) or failures[-1] - failures[0] >= seconds:
             return False
         time.sleep(PAUSE_SECONDS)
         return True
 
-    return again if seconds else lambda _: False
+    return again
 
 
 class Drafts:

@@ -429,10 +429,17 @@ def in_a_store(monkeypatch, errors: list[Exception]) -> staging.Drafts:
 def test_what_was_made_is_sent_again_where_the_store_is_away_for_a_moment(monkeypatch):
     """Its records were read: it would be charged, and lost."""
     away = [OSError(5, "no room"), RuntimeError("what a library raises")]
-    drafts = in_a_store(monkeypatch, [*away, *away])
+    errors = [*away]
+    drafts = in_a_store(monkeypatch, errors)
     claim = Claim(uuid4(), 1, uuid4())
-    made = [Artifact("counts", "counts", "application/json", b"{}"), Text("text")]
-    output = artifacts.write(drafts, claim, 100, lambda: made)
+
+    def made():
+        yield Artifact("counts", "counts", "application/json", b"{}")
+        errors.extend(away)
+        yield Text("text")
+
+    output = artifacts.write(drafts, claim, 100, made)
+    assert errors == []
     assert b"text" in b"".join(drafts.read(output.draft))
     assert b"".join(drafts.read(output.artifacts[0].draft)) == b"{}"
 
