@@ -125,6 +125,27 @@ def test_workers_of_a_class_scale_with_its_waiting_parts():
     assert ours("gpus")["worker-gpu80"]["resources"]["limits"]["nvidia.com/gpu"] == 2
 
 
+@pytest.mark.parametrize(
+    ("gpus", "joined", "resource", "processes"),
+    [
+        (0, 1, "", "1"),
+        (8, 1, "", "8"),
+        (8, 4, "", "2"),
+        (7, 4, "", "2"),
+        (2, 8, "", "1"),
+        (4, 2, "nvidia.com/mig-1g.10gb", "4"),
+    ],
+)
+def test_a_pod_counts_for_the_processes_that_its_launcher_starts(gpus, joined, resource, processes):
+    values = copy.deepcopy(VALUES["gpus"])
+    values["settings"]["EXCHEQUER_GPUS_PER_WORKER"] = joined
+    values["workers"] = [{**GPUS[1], "gpus": gpus, "gpuResource": resource}]
+    files = helm.Chart.load(CHART).render(values, name="x", is_install=True)
+    (text,) = [text for name, text in files.items() if name.endswith("keda.yaml")]
+    (scaled,) = [each for each in yaml.safe_load_all(text) if each["kind"] == "ScaledObject"]
+    assert scaled["spec"]["triggers"][0]["metadata"]["targetQueryValue"] == processes
+
+
 #: What leaves the namespace, by process: everybody resolves names and reaches the database.
 REACHES = {"web": {6379, 443}, "relay": {6379, 443, 587}, "signer": set(), "migrate": set()}
 
