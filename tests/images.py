@@ -6,7 +6,8 @@ As root, with buildah, debootstrap, bubblewrap and a PostgreSQL that has TLS (De
 registry of images and no daemon is asked: debootstrap makes the base with Debian's Python, in place
 of PYTHON_IMAGE. What a service runs sees its image as Docker would show it: read-only, without
 capabilities, as a user without a name, with the volumes of the file and a /tmp of its own.
-PostgreSQL and Valkey are this machine's, as in tests.composed. Built images are kept in FOLDER.
+PostgreSQL and Valkey are this machine's, as in tests.composed. What was built, 3 GB, is kept in
+FOLDER, or nowhere.
 """
 
 import os
@@ -17,8 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 import httpx2
 from sqlalchemy import text
@@ -57,10 +59,17 @@ class Builder:
         self.folder = folder
         self.buildah = (
             "buildah",
-            "--storage-driver=vfs",
+            "--storage-driver=overlay",
             f"--root={folder}/storage",
             f"--runroot={folder}/run",
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        said(*self.buildah, "umount", "--all")
+        said(*self.buildah, "rm", "--all")
 
     def base(self) -> None:
         """Debian with its Python, called as in Docker's image."""
@@ -221,7 +230,7 @@ def ran(made: Contained) -> dict:
     parameters = {"tokens_per_batch": 8, "batch_size": 64, "batches_per_label": 1}
     asked = {"mechanism": "private-prediction", "model": "sample", "purpose": "a trial"}
     job = analyst.ask("POST", "/jobs", dataset="reviews", parameters=parameters, **asked)
-    ended = analyst.ended(f"/jobs/{job['id']}", "queued", "leased", "running")
+    ended = analyst.ended(f"/jobs/{job['id']}", "submitted", "queued", "running", "settling")
     if ended["state"] == "succeeded":
         answer = analyst.http.get(f"/jobs/{job['id']}/result")
         ended["texts"] = len(answer.raise_for_status().text.splitlines())
@@ -229,27 +238,28 @@ def ran(made: Contained) -> dict:
 
 
 def main() -> None:
-    kept = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="images-"))
-    kept.mkdir(exist_ok=True)
-    builder = Builder(kept.resolve())
-    builder.base()
-    roots = {}
-    for target in TARGETS:
-        roots[target], seconds = builder.build(target)
-        packages = said(
-            "du",
-            "--summarize",
-            "--apparent-size",
-            "--block-size=1000000",
-            roots[target] / "opt/exchequer/.venv",
-        ).split()[0]
-        print(f"{target}: built in {seconds:.0f} s, {packages} MB of packages", flush=True)
-    with tempfile.TemporaryDirectory(prefix="contained-") as folder:
-        Path(folder).chmod(0o755)
-        with started(Path(folder), roots) as made:
-            job = ran(made)
-            print(f"every service in its image; a job: {job['state']}, {job.get('texts')} texts")
+    """The program."""
+    with ExitStack() as stack:
+        given = sys.argv[1:] or [stack.enter_context(tempfile.TemporaryDirectory(prefix="images-"))]
+        kept = Path(given[0]).resolve()
+        kept.mkdir(exist_ok=True)
+        builder = stack.enter_context(Builder(kept))
+        builder.base()
+        roots = {}
+        for target in TARGETS:
+            roots[target], seconds = builder.build(target)
+            print(f"{target}: built in {seconds:.0f} s, {packages(roots[target])} MB of packages")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contained-")))
+        folder.chmod(0o755)
+        job = ran(stack.enter_context(started(folder, roots)))
+    print(f"every service in its image; a job: {job['state']}, {job.get('texts')} texts")
     sys.exit(job["state"] != "succeeded")
+
+
+def packages(root: Path) -> int:
+    """The megabytes of what is installed in an image."""
+    measured = ("du", "--summarize", "--apparent-size", "--block-size=1000000")
+    return int(said(*measured, root / "opt/exchequer/.venv").split()[0])
 
 
 if __name__ == "__main__":
