@@ -125,7 +125,8 @@ class Settings(BaseSettings):
     gpus_per_worker: int = Field(
         1,
         ge=1,
-        description="GPUs that the launcher gives one worker, for models that one does not hold",
+        description="GPUs that the launcher gives one worker, for models that one does not hold; "
+        "a class's GiB are counted as those of so many",
     )
     fan_out: int = Field(
         0,

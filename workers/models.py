@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accountant.core.device_memory import with_contexts
 from accountant.core.template import pieces
 from workers import interruption, networks, placement, vocabularies, weights
 from workers.model_shelf import Shelf, free_memory, whole_memory
@@ -459,7 +460,9 @@ def _bytes(
     size = weight_count(folder) * (2 if coarse else 4)
     if memory_gib is not None:
         return size, size + int(memory_gib * 2**30)
-    return size, size + (4 * 2**30 if device.type == "cpu" else whole_memory("cuda") // 2)
+    if device.type == "cpu":
+        return size, size + 4 * 2**30
+    return size, int(with_contexts(size, whole_memory("cuda")))
 
 
 def _checked(network: Any, tokenizer: Any) -> "Structure":

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from accountant.core.device_memory import put_on
 from workers import networks
 from workers.model_shelf import whole_memory
 from workers.weights import ModelError
@@ -13,7 +14,7 @@ def devices(needed: int, kind: str) -> list[str]:
     import torch
 
     count = torch.cuda.device_count() if kind == "cuda" else 1
-    if count < 2 or needed <= whole_memory(kind):
+    if count < 2 or put_on(needed, whole_memory(kind), count) == 1:
         return [kind]
     return [f"cuda:{number}" for number in range(count)]
 

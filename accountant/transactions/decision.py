@@ -154,7 +154,7 @@ def consider(
         else looked_at.to_reserve.get("parts", 1)
     )
     configured = settings.load()
-    waits_for = hardware.class_of(job, facts, probe, configured.hardware, configured.model_dtype)
+    waits_for = hardware.class_of(job, facts, probe, configured)
     most = decided or configured.fan_out
     parts = job_requests.parts_of(job, most or hardware.MOST_WORKERS)
     if parts > 1 and not most:

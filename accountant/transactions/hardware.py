@@ -2,7 +2,7 @@
 
 A class is a name with the memory of its workers (EXCHEQUER_HARDWARE). What a job needs follows from
 public numbers alone: its model's size, its batch and its lengths, as the engine sizes them
-(workers.engine.sizing).
+(core.device_memory).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, any_, delete, fu
 from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
-from accountant.core import mechanisms
+from accountant.core import device_memory, mechanisms
+from accountant.settings import Settings
 from accountant.transactions.job_requests import Candidate
 
 live = tables.live_workers
@@ -23,16 +24,13 @@ EVERY_SECONDS = 20.0
 SECONDS = 60
 #: Most parts of a job, whatever workers say of themselves.
 MOST_WORKERS = 1000
-#: What the engine takes of the memory beside the weights, and of that for contexts.
-SHARE = 0.8 * 7 / 8
 
 
 def class_of(
     job: Candidate,
     facts: Mapping[str, Any] | None,
     probe: Mapping[str, Any] | None,
-    classes: Mapping[str, float],
-    dtype: str,
+    configured: Settings,
 ) -> str:
     """Return the smallest class whose memory holds a job, the largest if none does, or "" if there
     are no classes.
@@ -40,35 +38,41 @@ def class_of(
     Args:
         facts: The public facts of its model, if it has one in memory.
         probe: What a look at its model found, if it was looked at.
-        classes: GiB by name.
-        dtype: The type that models run in, as the settings name it.
+        configured: The classes, the GPUs of a worker, and the type that models run in.
     """
+    classes = configured.hardware
     ordered = sorted(classes, key=lambda name: classes[name])
     for name in ordered:
-        if needed_bytes(job, facts, probe, name, dtype) <= classes[name] * 2**30:
+        if holds(job, facts, probe, name, configured):
             return name
     return ordered[-1] if ordered else ""
 
 
-def needed_bytes(
+def holds(
     job: Candidate,
     facts: Mapping[str, Any] | None,
     probe: Mapping[str, Any] | None,
     name: str,
-    dtype: str,
-) -> float:
-    """Return the memory for a job's model and the contexts of a batch, on workers of a class."""
+    configured: Settings,
+) -> bool:
+    """Return whether workers of a class hold a job's model, and the contexts of a batch at once."""
     if facts is None or "parameters" not in facts:  # no model, or one at an endpoint
-        return 0
+        return True
+    dtype, on_cpu = configured.model_dtype, name.startswith("cpu")
     coarse = dtype == "bfloat16" or (dtype == "auto" and facts.get("dtype") == "bfloat16")
-    on_cpu = name.startswith("cpu")
     weight = 2 if coarse and not on_cpu else 4
     template = 0 if probe is None else probe["template_tokens"]
     capacity = mechanisms.get(job.mechanism).context_tokens(job.resolved, template)
+    weights = facts["parameters"] * weight
     # an embedding model keeps no keys and values, nor logits
-    cached = facts.get("cached_numbers", 0) * weight * capacity
-    context = cached + 4 * facts.get("vocabulary", 0)
-    return float(facts["parameters"] * weight + contexts(job) * context / SHARE)
+    context = facts.get("cached_numbers", 0) * weight * capacity + 4 * facts.get("vocabulary", 0)
+    count = 1 if on_cpu else configured.gpus_per_worker
+    each = configured.hardware[name] * 2**30 / count
+    needed = device_memory.with_contexts(weights, each)
+    # nor is it split
+    gpus = 1 if "dimensions" in facts else device_memory.put_on(needed, each, count)
+    room = device_memory.for_contexts(each - weights / gpus, 1 / gpus)
+    return bool(contexts(job) * context <= room * (1 - 1 / device_memory.WORKING_SHARE))
 
 
 def contexts(job: Candidate) -> int:

@@ -7,11 +7,12 @@ rows act on one another; kept_contexts keeps what was read for later rounds; sup
 tokens that a public context allows; hidden returns hidden states.
 """
 
+from accountant.core.device_memory import WORKING_SHARE
 from workers.engine.continuation import Continued
 from workers.engine.decoder import Batch, Context, Decoder, is_out_of_memory, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.kept_contexts import KeptContexts
-from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
+from workers.engine.sizing import Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.steadiness import Unsteady, check_loaded, check_steady
 from workers.engine.structure import (

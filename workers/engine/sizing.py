@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from accountant.core.device_memory import WORKING_SHARE, for_contexts
+
 #: Rows beyond which a forward pass gets hardly faster per row: weights are read once a pass.
 MOST_ROWS = {"cpu": 96, "cuda": 256}
 
@@ -22,10 +24,6 @@ COLUMNS = {"cpu": 1, "cuda": 64}
 #: Tokens of a reading pass beyond which it gets slower on a CPU: activations leave the processor's
 #: cache.
 READING_TOKENS = 2048
-
-#: Rows of the cache that hold a working set of activations while prompts are read, as a share of
-#: the memory.
-WORKING_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -132,16 +130,11 @@ def pass_rows(contexts: int, most: int) -> int:
 
 
 def default_memory(layers: Sequence[torch.device]) -> int:
-    """Return bytes without a setting: most of the memory of the layers' GPUs, 4 GiB of a host's.
-
-    A GPU holds the contexts' keys and values of its own layers, and each the whole working set.
-    """
+    """Return bytes without a setting: most of the memory of the layers' GPUs, 4 GiB of a host's."""
     if layers[0].type != "cuda":
         return 4 * 2**30
 
     def most(device: torch.device) -> float:
-        share = layers.count(device) / len(layers)
-        held = share + (1 - share) / WORKING_SHARE
-        return float(torch.cuda.mem_get_info(device)[0] * 0.8 / held)
+        return for_contexts(torch.cuda.mem_get_info(device)[0], layers.count(device) / len(layers))
 
     return int(min(map(most, set(layers))))

@@ -2,6 +2,7 @@
 nobody serves it.
 """
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from accountant.queries import workers
 from accountant.settings import Settings
 from accountant.transactions import hardware, messages
 from accountant.transactions.job_requests import Candidate
+from workers import models, placement
 from workers.engine import sizing
 
 CLASSES = {"gpu80": 80.0, "cpu": 2.0, "gpu24": 24.0}
@@ -43,29 +45,60 @@ def job(**parameters) -> Candidate:
     return Candidate(mechanism.id, values, resolved, Terms(), NOTHING, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("device", "name", "dtype"),
-    [("cuda", "gpu80", torch.bfloat16), ("cpu", "cpu", torch.float32)],
-)
-def test_a_class_has_room_for_a_batch_exactly_where_the_engine_has(device, name, dtype):
-    probe = {"template_tokens": 30}
-    needed = hardware.needed_bytes(job(), FACTS, probe, name, "auto")
-    beside = needed - FACTS["parameters"] * dtype.itemsize
+def smallest(job_of: Candidate, facts, gpus: int) -> float:
+    """GiB of the smallest class of two that holds a job, to a thousandth."""
+    few, many = 1.0, 4096.0
+    while many / few > 1.001:
+        middle = (few * many) ** 0.5
+        made = Settings(hardware={"gpu": middle, "gpu-more": 2 * many}, gpus_per_worker=gpus)
+        found = hardware.class_of(job_of, facts, {"template_tokens": 30}, made)
+        few, many = (few, middle) if found == "gpu" else (middle, many)
+    return many
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("billions", [0.5, 7, 30, 70])
+def test_a_class_has_room_for_a_batch_exactly_where_the_engine_has(monkeypatch, gpus, billions):
+    """Of one memory a little smaller and a little larger, on the GPUs where the engine puts it."""
+    facts = FACTS | {"parameters": int(billions * 1e9)}
     capacity = mechanisms.get("private-prediction").context_tokens(job().resolved, 30)
-    network = SimpleNamespace(config=CONFIG, dtype=dtype, device=SimpleNamespace(type=device))
+    network = SimpleNamespace(
+        config=CONFIG, dtype=torch.bfloat16, device=SimpleNamespace(type="cuda")
+    )
 
-    def together(share: float) -> int:
-        """Batches of which the contexts lie in this share of the memory at once."""
-        shape = sizing.Shape(0, capacity - 10, 10)
-        return sizing.sizes(network, shape, 64, 10, int(0.8 * share * beside) + 1).batches
+    def batches(gib: float) -> int:
+        """The halves of a batch that the engine decodes together; 0: the model does not fit."""
+        each, size = int(gib * 2**30 / gpus), 2 * facts["parameters"]
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(models, "weight_count", lambda _: facts["parameters"])
+        for module in (models, placement):
+            monkeypatch.setattr(module, "whole_memory", lambda _: each)
+        needed = models._bytes(Path(), torch.device("cuda"), True, None)[1]
+        found = placement.devices(needed, "cuda")
+        if size > each * len(found):
+            return 0
+        free = each - size // len(found)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, each))
+        layers = [torch.device(found[number * len(found) // 64]) for number in range(64)]
+        shape, memory = sizing.Shape(0, capacity - 10, 10), sizing.default_memory(layers)
+        return sizing.sizes(network, shape, 64, 2, memory).batches
 
-    assert (together(1.99), together(2.01)) == (1, 2)
+    gib = smallest(job(batch_size=128), facts, gpus)
+    assert (batches(0.997 * gib) < 2, batches(1.003 * gib)) == (True, 2)
+
+
+def test_an_embedding_model_is_on_one_gpu():
+    """It is never split."""
+    facts = {"parameters": 10 * 2**30 // 4, "dimensions": 768}  # 10 GiB
+    assert smallest(job(), facts, 1) == pytest.approx(10, rel=0.01)
+    assert smallest(job(), facts, 2) == pytest.approx(20, rel=0.01)
 
 
 def test_the_smallest_class_that_holds_a_job_is_its_class():
     def of(facts, classes=CLASSES, dtype="auto", **parameters):
         probe = {"template_tokens": 30}
-        return hardware.class_of(job(**parameters), facts, probe, classes, dtype)
+        made = Settings(hardware=classes, model_dtype=dtype)
+        return hardware.class_of(job(**parameters), facts, probe, made)
 
     small = FACTS | {"parameters": 100_000_000, "cached_numbers": 1000}
     assert of(None) == "cpu"  # it has no model

@@ -8,6 +8,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accountant.core.device_memory import WORKING_SHARE
 from tests.workers.engine.families import (
     COMMON,
     CONTEXT,
@@ -30,7 +31,7 @@ from workers.engine import (
     sizes,
 )
 from workers.engine import decoder as decoding
-from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
+from workers.engine.sizing import TILE, pass_rows, reading_bytes
 from workers.engine.steadiness import check_steady
 
 pytestmark = pytest.mark.slow
