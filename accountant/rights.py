@@ -103,10 +103,13 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "uploads": "SELECT, UPDATE (removed_at)",
         "hooks": _READ,
         "hook_deliveries": "SELECT, UPDATE (attempts, due_at, claim), DELETE",
-        "users": "SELECT (id, name, active, roles)",
+        # Whether who approved what waits for a release left, or has an account that is too new.
+        "users": "SELECT (id, name, active, roles, created_at)",
+        "external_accounts": "SELECT (user_id, created_at)",
         # What is old ends (identities.retention); a trigger keeps the young rows of the two logs.
         "sessions": "SELECT (id, created_at, ended_at), DELETE",
-        **dict.fromkeys(("activity", "sign_ins"), "SELECT (id, at), DELETE"),
+        "activity": "SELECT (id, at, action, object_kind, object_id, detail), DELETE",
+        "sign_ins": "SELECT (id, at), DELETE",
     },
     "worker": {
         "jobs": f"SELECT, UPDATE ({_ENDS}, started_at, reading_began_at, output_sha256)",

@@ -203,13 +203,13 @@ def released(locked: LockedAccount, job: Row[Any], policy: Policy) -> None:
     approval = job.to_reserve["approval"]
     if approval is not None:
         users = tables.users
-        query = select(users.c.name, users.c.active, users.c.roles)
+        query = select(users.c.id, users.c.name, users.c.active, users.c.roles)
         person = locked.connection.execute(query.where(users.c.name == approval["by"])).one()
         why = owners.steward_departure(person, policy)
         if why is None and "approve" in policy.signed:
             why = "the policy asks by now that approvals are signed"
-        if why is None and policy.two_people and "administrator" in person.roles:
-            why = f"{person.name} is administrator too, and the policy asks by now for two people"
+        if why is None and policy.two_people:
+            why = two_people.lapse(locked.connection, person, job.decided_at)
         if why is not None:
             _record(locked, job, handed_back(why))
             return

@@ -6,7 +6,8 @@ asks for two people, has had their account for a while: time for the others to s
 reset or given its role (identities.custody).
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -29,14 +30,34 @@ def require_separate(actor: Actor) -> None:
 
 def require_settled(connection: Connection, actor: Actor) -> None:
     """Raise NotPermitted if the account is new, was reset or became a steward's of late."""
-    wait = timedelta(hours=settings.load().new_account_hours)
-    began = custody.began(connection, actor.id)
+    began, wait = custody.began(connection, actor.id), _wait()
     if connection.execute(select(func.clock_timestamp())).scalar_one() < began + wait:
         raise NotPermitted(
             "this account is new, was reset, opened or given the role of a steward at "
             f"{began:%Y-%m-%d %H:%M} UTC: it confirms nothing before {began + wait:%Y-%m-%d %H:%M} "
             "UTC"
         )
+
+
+def _wait() -> timedelta:
+    return timedelta(hours=settings.load().new_account_hours)
+
+
+def lapse(connection: Connection, person: Any, approved_at: datetime) -> str | None:
+    """Return why a person's kept approval is not one of two people's any more, or None.
+
+    It may be older than the policy that asks for two, and what happened to the account since counts
+    as if it had happened before.
+    """
+    if "administrator" in person.roles:
+        return f"{person.name} is administrator too, and the policy asks by now for two people"
+    began = custody.began(connection, person.id)
+    if approved_at < began + _wait():
+        return (
+            f"the policy asks for two people, and the account of {person.name}, who approved, was "
+            f"new, reset, opened or made a steward's at {began:%Y-%m-%d %H:%M} UTC"
+        )
+    return None
 
 
 def require_second(connection: Connection, actor: Actor) -> None:

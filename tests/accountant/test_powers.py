@@ -25,6 +25,7 @@ from accountant.core.ledger.checkpoints import introduction, public_key, sign
 from accountant.core.ledger.export_formats import json_header, read_document, verify_lines
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.losses import loss_body
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.events import FREE, Event, SelfComposed, ZCDp, from_json, to_json
 from accountant.database import connect
@@ -36,6 +37,7 @@ from accountant.transactions import (
     decision,
     kept_draws,
     leases,
+    policies,
     releases,
     settlement,
 )
@@ -43,7 +45,7 @@ from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, locked_job, show
 from tests.conftest import as_process
-from tests.support import NO_FILES, Bench, person, unjudged
+from tests.support import NO_FILES, Bench, person, unjudged, yes
 
 UNITS = b"u" * 32
 
@@ -716,6 +718,18 @@ def test_the_relay_admits_a_released_job_with_its_own_rights(roles, waiting):
     assert integrity.check(bench.engine, bench.dataset) == []
     claim = leases.claim(roles["worker"], job, 1, "w", 600, 0, UNITS)
     assert claim is not None
+
+
+def test_the_relay_asks_with_its_own_rights_whose_account_approved(roles, engine):
+    bench, _ = one_waits(engine)
+    shared = {"shared_epsilon": "9", "release_start": "9000-01", "release_months": 1}
+    two = Policy(auto_approve_epsilon="0", wait_for_release=True, two_people=True, **shared)
+    policies.set_policy(engine, bench.dataset, two, bench.steward)
+    job = bench.submit(11)
+    yes(engine, job, bench.steward, "worth it")
+    with mock.patch("accountant.transactions.cap_usage.month_of", return_value=12 * 9000):
+        assert releases.admit(roles["relay"]) == 2
+    assert leases.claim(roles["worker"], job, 1, "w", 600, 0, UNITS) is not None
 
 
 def test_the_relay_refuses_a_waiting_job_with_its_own_rights(roles, engine):

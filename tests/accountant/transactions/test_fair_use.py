@@ -11,7 +11,7 @@ from accountant import settings as settings_module
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger import fair_use
 from accountant.core.ledger.policy import Policy
-from accountant.identities import passkeys
+from accountant.identities import passkeys, people
 from accountant.queries import datasets, integrity, quotes
 from accountant.queries import jobs as job_queries
 from accountant.settings import Settings
@@ -335,6 +335,31 @@ def test_an_approval_that_is_kept_falls_where_its_approver_could_make_the_second
     found = job(bench, job_id)
     assert found["state"] == "awaiting_approval"
     assert "two people" in found["decision_reason"]
+
+
+@pytest.mark.parametrize("what", ["settled", "new", "reset"])
+def test_an_approval_that_is_kept_falls_where_its_approvers_account_was_new_or_is_reset(
+    shared_bench, months_pass, monkeypatch, what
+):
+    bench, two = shared_bench, {"auto_approve_epsilon": "0", "two_people": True}
+    share(bench, 100, 1, start=1, auto_approve_epsilon="0")
+    job_id = submit(bench, bench.analyst)
+    yes(bench.engine, job_id, bench.steward, "worth it")
+    share(bench, 100, 1, start=1, **two)
+    if what == "new":
+        served = settings_module.load().model_copy(update={"new_account_hours": 24.0})
+        monkeypatch.setattr(settings_module, "load", lambda: served)
+    if what == "reset":
+        admin = person(bench.engine, "administrator")
+        people.reset_password(bench.engine, admin, bench.steward.name, "a hash")
+    months_pass()
+    assert admit(bench) == 1
+    found = job(bench, job_id)
+    if what == "settled":
+        assert (found["state"], found["decision_reason"]) == ("queued", "worth it")
+    else:
+        assert found["state"] == "awaiting_approval"
+        assert "who approved, was new, reset" in found["decision_reason"]
 
 
 def test_what_a_waiting_job_says_is_true_when_it_is_read(shared_bench, months_pass):
