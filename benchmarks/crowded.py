@@ -34,6 +34,7 @@ from accountant.transactions import messages, spending_sums
 from benchmarks.admission import Ground, found_right, new_ground, server
 from benchmarks.long_history import (
     KINDS,
+    before_the_history,
     one,
     past_guards,
     person_named,
@@ -66,8 +67,7 @@ def main() -> None:
     given = parser.parse_args()
     begun = time.monotonic()
     with server(None) as (servers, home):
-        ground = new_ground(servers, home, 5, log=True)
-        before = measured(fill(ground, SMALL), given.rounds)
+        before = measured(fill(servers, home, SMALL), given.rounds)
     with kept(given) as ground:
         load = os.getloadavg()[0]
         print(f"medians of {given.rounds}, {os.cpu_count()} CPUs, load {load:.1f}")
@@ -92,7 +92,7 @@ def kept(given: argparse.Namespace) -> Iterator[Ground]:
             ground = known_ground(servers, home)
             logging_to(ground.engine, home / "log")
         else:
-            ground = fill(new_ground(servers, home, 5, log=True), given)
+            ground = fill(servers, home, given)
             (home / "filled").touch()
         print(sizes(ground), flush=True)
         yield ground
@@ -129,8 +129,11 @@ def whole(ask: Callable[[], Any]) -> None:
         raise SystemExit(f"{answer.request.path}: {answer.status}")
 
 
-def fill(ground: Ground, given: argparse.Namespace) -> Ground:
-    """Add entries, datasets and jobs that wait; bring to its place what the relay brings there."""
+def fill(servers: Servers, home: Path, given: argparse.Namespace) -> Ground:
+    """Make a service of entries, datasets and jobs that wait; bring to its place what the relay
+    brings there.
+    """
+    ground = new_ground(servers, home, 5, log=True, dated=before_the_history())
     shapes = [shape(ground, mechanism, parameters) for mechanism, parameters in KINDS]
     analysts = [person_named(ground.engine, f"analyst-{number}") for number in range(4)]
 
