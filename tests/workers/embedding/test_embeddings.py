@@ -314,6 +314,24 @@ def test_a_model_is_checked_as_what_it_was_registered_for(bert, engine, database
     assert rows["language"].facts is None
 
 
+def test_an_embedder_is_tried_where_one_gpu_has_room(bert, engine, database_url, monkeypatch):
+    """It is never split: what all GPUs of the worker have together is not its room."""
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("EXCHEQUER_MODEL_ROOTS", str(bert.parent))
+    monkeypatch.setattr(settings, "load", settings.Settings)
+    monkeypatch.setattr(checks.models, "has_room", lambda _, split: split)
+    added = model_catalogue.add_model(
+        engine,
+        f"m-{uuid.uuid4().hex[:8]}",
+        str(bert),
+        "public",
+        person(engine, "steward"),
+        "embedding",
+    )
+    checks.check_model(str(added))
+    assert "no room" in registration.find(engine, "model", added).facts["tried"]
+
+
 # --- real text ----------------------------------------------------------------------------------
 
 
