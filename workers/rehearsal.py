@@ -37,11 +37,8 @@ from workers.mechanisms import runner
 from workers.models import LocalModel
 from workers.noise.meter import Meter
 
-#: Texts of a corpus that are looked at, and the part of them, at most so many, that is held out to
-#: compare.
+#: Texts of a corpus that are looked at.
 MOST_LOOKED_AT = 1_000_000
-HELD_OUT = 5
-MOST_HELD_OUT = 1_000
 LEAST = 10
 #: Of an output at most so many texts are compared.
 MOST_COMPARED = 1_000
@@ -144,7 +141,7 @@ def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) 
         raise DataError(f"{problem}, and a rehearsal needs {LEAST}")
     random = SystemRandom()
     random.shuffle(texts)
-    held = min(max(2, len(texts) // HELD_OUT), MOST_HELD_OUT)
+    held = rehearsal.held_out(len(texts))
     groups_by_name = bool(terms.groups) and set(terms.groups) <= labels_seen
     records = tuple(
         Record(

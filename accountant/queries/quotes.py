@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from fractions import Fraction
+from statistics import median
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
@@ -20,6 +22,7 @@ from accountant.core.mechanisms import outlooks, rehearsal
 from accountant.core.mechanisms.base import Mechanism, Yield, quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.mechanisms.outlooks import outlook
+from accountant.core.mechanisms.seconds import Work, predicted, work
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.pld_bounds import quoted
@@ -99,7 +102,7 @@ def quote_on(
         dataset["results_every_seconds"] = policy.results_every_seconds
     output = output_of(mechanism.yields(parameters, terms))
     with reading(engine) as connection:
-        lasts = duration(connection, mechanism, parameters, model)
+        lasts = duration(connection, mechanism, parameters, terms, model)
         found = language_model_row(connection, model) if mechanism.uses_model else None
     facts = None if found is None else found.facts
     worth = outlook_of(outlook(mechanism, parameters, terms, facts))
@@ -206,7 +209,7 @@ def fitted(
     return best
 
 
-# --- How long jobs took here: the median of what the same mechanism and model took on public things
+# --- How long jobs took here: what the same mechanism and model took on public things
 # No run of a job that reads records counts: how long one took depends on its data.
 
 #: The newest jobs that are counted.
@@ -214,20 +217,32 @@ NEWEST_JOBS = 20
 
 
 def duration(
-    connection: Connection, mechanism: Mechanism[Any], parameters: Any, model: str | None
+    connection: Connection,
+    mechanism: Mechanism[Any],
+    parameters: Any,
+    terms: Terms,
+    model: str | None,
 ) -> Duration | None:
-    """Return what such jobs took here, or None if none has run.
+    """Return how long a request takes by its size and by what such jobs took here, or None if none
+    has run.
 
-    A request that reads records is told what its rehearsals took. Any other is told what jobs like
-    it took.
+    A request that reads records is told by its rehearsals. Any other is told by jobs like it. Where
+    sizes don't tell, or too few have run, it is the median.
     """
     reuses = getattr(parameters, "from_job", None) is not None
     reads_records = not (mechanism.public or mechanism.reads_output or reuses)
-    jobs, models = tables.jobs, tables.models
+    jobs, models, corpora = tables.jobs, tables.models, tables.corpora
     took = func.extract("epoch", jobs.c.finished_at - jobs.c.started_at)
+    corpus = jobs.c.parameters[rehearsal.CORPUS].astext
     newest = (
-        select(took.label("seconds"))
+        select(
+            took.label("seconds"),
+            jobs.c.parameters,
+            jobs.c.terms,
+            corpora.c.facts["texts"].as_integer().label("texts"),
+        )
         .outerjoin(models, models.c.id == jobs.c.model_id)
+        .outerjoin(corpora, corpora.c.name == corpus)
         .where(
             jobs.c.mechanism == (rehearsal.PREFIX if reads_records else "") + mechanism.id,
             models.c.name.is_not_distinct_from(model if mechanism.uses_model else None),
@@ -236,17 +251,41 @@ def duration(
         )
         .order_by(jobs.c.created_at.desc())
         .limit(NEWEST_JOBS)
-        .subquery()
     )
-    median = func.percentile_cont(0.5).within_group(newest.c.seconds)
-    seconds, count = connection.execute(select(median, func.count())).one()
-    if not count:
+    ran = connection.execute(newest).all()
+    if not ran:
         return None
     kind = "rehearsal" if reads_records else "job"
-    counted = f"the last {kind}" if count == 1 else f"the median of the last {count} {kind}s"
-    like = f"{in_words(seconds)} in {counted} of this mechanism"
-    sentence = f"{like}{' with this model' if mechanism.uses_model else ''} here, of any size"
-    return Duration(seconds=seconds, jobs=count, sentence=sentence)
+    counted = f"the last {kind}" if len(ran) == 1 else f"the last {len(ran)} {kind}s"
+    like = f"{counted} of this mechanism{' with this model' if mechanism.uses_model else ''} here"
+    wanted = work(parameters, terms, terms.public_size) if reads_records else None
+    seconds = None
+    if wanted is not None:
+        sized = [(done, float(row.seconds)) for row in ran if (done := _work(mechanism, row))]
+        seconds = predicted(sized, wanted)
+    if seconds is not None:
+        sentence = f"about {in_words(seconds)}, by its size and {like}"
+        return Duration(seconds=seconds, jobs=len(ran), sized=True, sentence=sentence)
+    seconds = float(median(row.seconds for row in ran))
+    of = "" if len(ran) == 1 else "the median of "
+    sentence = f"{in_words(seconds)} in {of}{like}, of any size"
+    return Duration(seconds=seconds, jobs=len(ran), sized=False, sentence=sentence)
+
+
+def _work(mechanism: Mechanism[Any], run: Row[Any]) -> Work | None:
+    """Return the work of a rehearsal that ran; None if its corpus is unknown, or fields of it are:
+    an older release kept others.
+    """
+    if run.texts is None:
+        return None
+    terms = Terms.from_json(run.terms)
+    try:
+        parameters = mechanism.parameters.model_validate(rehearsal.rehearsed(run.parameters))
+    except ValidationError:
+        return None
+    most = run.parameters.get(rehearsal.TEXTS) or terms.public_size or run.texts
+    texts = min(run.texts - rehearsal.held_out(run.texts), most)
+    return work(rehearsal.filled(parameters, terms, texts), terms, texts)
 
 
 def in_words(seconds: float) -> str:

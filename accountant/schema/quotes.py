@@ -123,10 +123,11 @@ class Outlook(Answer):
 
 
 class Duration(Answer):
-    """How long jobs that read no private record took here, with the same mechanism and model."""
+    """How long it takes by jobs here that read no private record, with its mechanism and model."""
 
-    seconds: float = Field(description="the median")
-    jobs: int = Field(description="the newest that were counted, of any size")
+    seconds: float = Field(description="for its size, or the median")
+    jobs: int = Field(description="the newest that were counted")
+    sized: bool = Field(description="whether it is for the size of what is asked")
     sentence: str = Field(description="the same in words")
 
 

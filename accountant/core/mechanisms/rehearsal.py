@@ -23,6 +23,8 @@ from accountant.core.privacy.price import Price, Terms
 PREFIX = "rehearsal:"
 #: The corpus; most texts of it that stand for records; an embedding model for metrics.
 CORPUS, TEXTS, EMBEDDING = FIELDS = ("rehearsal_corpus", "rehearsal_texts", "rehearsal_embedding")
+#: The part of a corpus, at most so many texts, that is held out to compare.
+HELD_OUT, MOST_HELD_OUT = 5, 1_000
 #: Kinds of what a rehearsal releases: what no other job reads.
 REPORT, MADE = "rehearsal-report", "rehearsal"
 
@@ -117,6 +119,11 @@ def request(
 ) -> tuple[str, Any]:
     """Return mechanism and parameters that rehearse a request. `stated`: values of `FIELDS`."""
     return PREFIX + mechanism, {**parameters, **stated}
+
+
+def held_out(texts: int) -> int:
+    """Return how many of a corpus' texts stand for no record."""
+    return min(max(2, texts // HELD_OUT), MOST_HELD_OUT)
 
 
 def filled(parameters: Any, terms: Terms, texts: int) -> Any:

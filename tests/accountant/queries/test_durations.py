@@ -1,5 +1,5 @@
-"""How long a quote says that such jobs took: the median of those that read no private record, or
-nothing.
+"""How long a quote says that it takes, by jobs that read no private record: for its size from three
+on, the median before, or nothing.
 """
 
 import pytest
@@ -36,7 +36,7 @@ def told(bench, mechanism="private-prediction", model=None, raw=None):
     return quotes.quote_on(bench.engine, bench.dataset, mechanism, raw or RAW, model=named).duration
 
 
-def test_a_quote_tells_the_median_of_the_rehearsals_with_its_mechanism_and_model(bench, owner):
+def test_two_rehearsals_tell_their_median(bench, owner):
     corpus = public_things(bench.engine, bench.steward, 100, [])["public_corpus"]
     assert told(bench) is None
     ran(bench, owner, 7, rehearsal_corpus=corpus)
@@ -44,13 +44,38 @@ def test_a_quote_tells_the_median_of_the_rehearsals_with_its_mechanism_and_model
         told(bench).sentence
         == "7 seconds in the last rehearsal of this mechanism with this model here, of any size"
     )
-    for seconds in (300, 240):
-        ran(bench, owner, seconds, rehearsal_corpus=corpus, tokens_per_batch=20)
-    found = told(bench)
-    assert (found.seconds, found.jobs) == (240, 3)
-    assert found.sentence.startswith("4 minutes in the median of the last 3 rehearsals")
+    ran(bench, owner, 9, rehearsal_corpus=corpus)
+    assert (told(bench).seconds, told(bench).jobs, told(bench).sized) == (8, 2, False)
+    assert told(bench).sentence.startswith("8 seconds in the median of the last 2 rehearsals")
+
+
+def test_three_rehearsals_tell_how_long_a_request_takes_by_its_size(bench, owner):
+    """The first two read 80 of the corpus' 100 texts in one batch: 0.1 s each and 0.01 s a row."""
+    corpus = public_things(bench.engine, bench.steward, 100, [])["public_corpus"]
+    ran(bench, owner, 1 + 8 + 8.1, rehearsal_corpus=corpus)
+    ran(bench, owner, 1 + 8 + 16.2, rehearsal_corpus=corpus, tokens_per_batch=20)
+    last = {"tokens_per_batch": 20, "rehearsal_texts": 40}
+    ran(bench, owner, 1 + 4 + 8.2, rehearsal_corpus=corpus, **last)
+    found = told(bench, raw={"tokens_per_batch": 30, "batch_size": 250})
+    assert (found.jobs, found.sized) == (3, True)
+    assert found.seconds == pytest.approx(1 + 100 + (1_000 + 4) * 30 * 0.01)
+    assert found.sentence == (
+        "about 6.7 minutes, by its size and the last 3 rehearsals of this mechanism with this "
+        "model here"
+    )
     assert told(bench, "invisible-ink", raw={"max_tokens": 5}) is None
     assert told(bench, model=Bench(bench.engine).model) is None
+
+
+def test_rehearsals_with_fields_of_an_older_release_have_no_size(bench, owner):
+    corpus = public_things(bench.engine, bench.steward, 100, [])["public_corpus"]
+    for seconds in (5, 6, 7):
+        ran(bench, owner, seconds, rehearsal_corpus=corpus)
+    assert told(bench).sized
+    older = "UPDATE jobs SET parameters = parameters || '{\"gone\": 1}' WHERE mechanism LIKE 'reh%'"
+    with owner.begin() as connection:
+        connection.execute(text(older))
+    assert (told(bench).seconds, told(bench).sized) == (6, False)
 
 
 def test_no_job_that_reads_records_is_counted(bench, owner):
@@ -66,6 +91,9 @@ def test_no_job_that_reads_records_is_counted(bench, owner):
         with owner.begin() as connection:
             connection.execute(private, {"id": job_id, "mechanism": mechanism})
         assert (told(bench).jobs, told(bench).seconds) == (1, 5)
+    for seconds in (5, 5):
+        ran(bench, owner, seconds, rehearsal_corpus=corpus)
+    assert (told(bench).sized, told(bench).jobs) == (True, 3)
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,24 @@ def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus):
     assert told in page.post(f"{site.dataset}/price", f"{site.dataset}/submit", **form).text
 
 
+def test_three_rehearsals_tell_the_page_and_the_api_how_long_the_job_takes(site, corpus):
+    form = {"mechanism": "private-prediction", "of": "private-prediction"}
+    form |= {"model": site.bench.model, "parameters.tokens_per_batch": "40"}
+    page = site.pages("analyst")
+    for tokens in (10, 20, 30):
+        end(
+            site,
+            rehearse(site, rehearsal_corpus=corpus, **{"parameters.tokens_per_batch": str(tokens)}),
+            corpus,
+        )
+        text = page.post(f"{site.dataset}/price", f"{site.dataset}/submit", **form).text
+        assert ("by its size and the last 3 rehearsals" in text) == (tokens == 30)
+    asked = {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 40}}
+    asked |= {"model": site.bench.model}
+    told = site.api("analyst").post(f"{site.dataset}/quote", asked).json["duration"]
+    assert (told["sized"], told["jobs"]) == (True, 3)
+
+
 def test_the_page_of_a_rehearsal_shows_its_figures_and_leads_to_the_job_itself(site, corpus):
     job_id = rehearse(site, rehearsal_corpus=corpus)
     end(site, job_id, corpus)
