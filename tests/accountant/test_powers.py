@@ -720,13 +720,21 @@ def test_the_relay_admits_a_released_job_with_its_own_rights(roles, waiting):
     assert claim is not None
 
 
-def test_the_relay_asks_with_its_own_rights_whose_account_approved(roles, engine):
+def test_the_relay_admits_what_was_approved_with_its_own_rights_and_names_no_other_approver(
+    roles, engine
+):
     bench, _ = one_waits(engine)
     shared = {"shared_epsilon": "9", "release_start": "9000-01", "release_months": 1}
     two = Policy(auto_approve_epsilon="0", wait_for_release=True, two_people=True, **shared)
     policies.set_policy(engine, bench.dataset, two, bench.steward)
     job = bench.submit(11)
     yes(engine, job, bench.steward, "worth it")
+    with stolen(roles, {}, "relay") as connection:
+        kept = connection.execute(select(tables.jobs).filter_by(id=job)).one().to_reserve
+        other = {**kept, "approval": {**kept["approval"], "by": "another"}}
+        locked = LockedAccount(connection, bench.dataset)
+        with pytest.raises(DBAPIError, match="decided on"):
+            locked.append(EntryKind.RESERVE, bench.analyst.name, job, other)
     with mock.patch("accountant.transactions.cap_usage.month_of", return_value=12 * 9000):
         assert releases.admit(roles["relay"]) == 2
     assert leases.claim(roles["worker"], job, 1, "w", 600, 0, UNITS) is not None
