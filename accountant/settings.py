@@ -57,9 +57,10 @@ class Settings(BaseSettings):
         description="folder or address of an object store (s3://…), not in the database's keeping, "
         "to which all ledger entries also go",
     )
-    public_log: Path | None = Field(
+    public_log: Path | str | None = Field(
         None,
-        description="folder in which the log is published; exports then prove their place in it",
+        description="folder or address of an object store (s3://…) in which the log is published; "
+        "exports then prove their place in it",
     )
     public_log_seconds: float = Field(
         60.0,
@@ -337,6 +338,11 @@ class Settings(BaseSettings):
                 f"{value!r} is not a number in plain digits; use one such as 30 or 2.5"
             )
         return value
+
+    @field_validator("public_log")
+    @classmethod
+    def _read_public_log(cls, value: Path | str | None) -> Path | str | None:
+        return None if value is None else _place(value)
 
     @field_validator("public_url")
     @classmethod

@@ -30,7 +30,8 @@ class Ground:
         #: Where the log is: a folder, or a place in an object store.
         self.folder: Path | Prefix = folder if place is None else place
         #: What is published of the log, and what its signer remembers.
-        self.public, self.memory = folder.with_name("public-log"), folder.with_name("signed-logs")
+        self.public: Path | Prefix = self.folder.with_name("public-log")
+        self.memory = folder.with_name("signed-logs")
         self.name = make_url(owner_url).database
         self._copies: list[str] = []
         self.restart()

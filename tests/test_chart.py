@@ -49,6 +49,7 @@ VALUES = {
             "EXCHEQUER_RESULTS_URL": "s3://bucket/results",
             "EXCHEQUER_SIGNED_LOGS_FOLDER": "s3://bucket/signed-logs",
             "EXCHEQUER_UPLOADS_FOLDER": "s3://bucket/uploads",
+            "EXCHEQUER_PUBLIC_LOG": "s3://bucket/public-log",
         },
         "ledgerLog": "s3://bucket/log",
         "network": {"outside": {"worker": [443]}},
@@ -109,10 +110,24 @@ def test_what_lies_in_an_object_store_needs_no_volume(name, mounts):
             log = environment["EXCHEQUER_LEDGER_LOG"]
             assert ("://" in log, paths.count(log)) == (not mounts, mounts), which
             assert sum("ledger-log" in path for path in paths) == mounts, which
-            assert paths.count("/var/lib/exchequer/signed-logs") == mounts, which
+            for each in ("signed-logs", "public-log"):
+                assert paths.count(f"/var/lib/exchequer/{each}") == mounts, which
+            names = [each["name"] for each in container["env"]]
+            assert names.count("EXCHEQUER_PUBLIC_LOG") == 1, which
             if environment["EXCHEQUER_RUNS_AS"] != "signer":
                 for each in ("results", "uploads"):
                     assert paths.count(f"/var/lib/exchequer/{each}") == mounts, which
+
+
+@pytest.mark.parametrize(("name", "claims"), [("default", True), ("gpus", False)])
+def test_where_all_lies_in_object_stores_no_volume_is_shared(name, claims):
+    for each in rendered(name):
+        if each["kind"] == "Deployment" and "selector" in each["spec"]:
+            volumes = [
+                volume["name"] for volume in each["spec"]["template"]["spec"].get("volumes", [])
+            ]
+            if "secrets" in volumes and not each["metadata"]["name"].startswith("x-embedded"):
+                assert ("storage" in volumes) == claims, each["metadata"]["name"]
 
 
 def test_workers_of_a_class_scale_with_its_waiting_parts():

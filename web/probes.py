@@ -23,8 +23,9 @@ from accountant import database
 from accountant.catalogue.upload_places import place_of
 from accountant.database import Engine
 from accountant.deadlines import Bounded
+from accountant.ledger_log.kept_heads import is_address
 from accountant.queries import log_comparison, workers
-from accountant.results import Results
+from accountant.results import Results, problem_of
 from accountant.settings import Settings
 from accountant.transactions import key_checks, maintenance, second_calculation, signing
 from web.metrics import Metrics
@@ -68,6 +69,8 @@ class Probes:
             "maintenance": Bounded(self._maintenance),
             "uploads": Bounded(place_of(settings.uploads).problem),
         }
+        if is_address(settings.public_log):
+            self._told["public_log"] = Bounded(lambda: problem_of(str(settings.public_log)))
         self._health = Bounded(self._worth_a_look)
 
     def live(self) -> tuple[dict[str, Any], int]:

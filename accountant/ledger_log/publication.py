@@ -1,7 +1,7 @@
 """The log as others may see it: a leaf for each entry, in a tree that is signed and witnessed.
 
-    log (log.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be
-      served
+    log (log.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ files
+      (published.py) to be served
 
 The published log says that an entry was written, and in which order; its document stays in the log.
 """
@@ -17,25 +17,26 @@ from accountant.core.transparency.publication import proof_of, publish
 from accountant.core.transparency.witnesses import Ask, LogSigner
 from accountant.ledger_log.kept_heads import kept_heads
 from accountant.ledger_log.log import LedgerLog, entries_after
+from accountant.ledger_log.published import files_at
 from accountant.settings import Settings
 
 _SECONDS = 30
 
 
 def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]:
-    """`publish_log` with the folder, name, key and witnesses of the settings; also returns the
+    """`publish_log` with the place, name, key and witnesses of the settings; also returns the
     log's key.
 
-    What was signed is remembered in `signed_logs`. Raises InvalidRequest where no folder is set.
+    What was signed is remembered in `signed_logs`. Raises InvalidRequest where no place is set.
     """
     if configured.public_log is None:
-        raise invalid("public_log", "not set", "a folder: EXCHEQUER_PUBLIC_LOG")
+        raise invalid("public_log", "not set", "a folder or s3://…: EXCHEQUER_PUBLIC_LOG")
     name, seed = configured.public_log_name, configured.secret("public_log")
     signer = LogSigner(kept_heads(configured.signed_logs), name, seed)
     head = publish_log(log, configured.public_log, signer, configured.public_log_witnesses)
     key = key_of(name, seed)
     if published_key(configured.public_log) != str(key):
-        (configured.public_log / KEY).write_text(f"{key}\n")
+        files_at(configured.public_log).replace(KEY, f"{key}\n".encode())
     return head, key
 
 
@@ -43,16 +44,17 @@ def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]
 KEY = "key"
 
 
-def published_key(folder: Path | None) -> str | None:
-    """Return the key of a published log, as it stands there; None if none does."""
-    try:
-        return None if folder is None else (folder / KEY).read_text().strip()
-    except FileNotFoundError:
-        return None
+def published_key(place: Path | str | None) -> str | None:
+    """Return the key of a published log, as it stands there; None if none does.
+
+    Raises LogUnusable where a store does not answer.
+    """
+    key = None if place is None else files_at(place).read(KEY)
+    return None if key is None else key.decode().strip()
 
 
 def publish_log(
-    log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapping[str, str]
+    log: LedgerLog, place: Path | str, signer: LogSigner, witnesses: Mapping[str, str]
 ) -> Head:
     """Publish what the log holds by now, synced; returns the head that was signed.
 
@@ -62,14 +64,15 @@ def publish_log(
     requests = [(_witness_key(key), _asking(address)) for address, key in witnesses.items()]
     last = log.position().n
     log.sync()  # what is published stays
-    return publish(folder, lambda count: entries_from(log, count, last), signer, requests)
+    return publish(files_at(place), lambda count: entries_from(log, count, last), signer, requests)
 
 
-def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | None:
+def log_proof(place: Path | str, dataset: str, entries: int) -> dict[str, object] | None:
     """Return the place in the published log of an export of so many entries, or None."""
-    if not (folder / "checkpoint").exists():
+    files = files_at(place)
+    if files.read("checkpoint") is None:
         return None
-    proof = proof_of(folder, dataset, entries)
+    proof = proof_of(files, dataset, entries)
     return None if proof is None else {"seq": proof[0], "proof": proof[1]}
 
 

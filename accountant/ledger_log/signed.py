@@ -8,6 +8,7 @@ An older copy of the database and one of the log agree with each other. These tw
 with them.
 """
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -18,14 +19,21 @@ from typing import Any
 from accountant.core.errors import LogUnusable, VerificationFailed
 from accountant.core.transparency.notes import parse, read_head
 from accountant.core.transparency.publication import checkpoint
+from accountant.core.transparency.tiles import Files
 from accountant.core.transparency.witnesses import leaf_digest
 from accountant.ledger_log.kept_heads import is_address, kept_heads
+from accountant.ledger_log.published import files_at
 from accountant.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 #: Tries to read a checkpoint with its last leaf: the signer may replace both between two reads.
 _TRIES = 5
 #: Seconds between two looks into an object store.
 LOOK_SECONDS = 30.0
+
+#: By place, the published heads that were read there last: they hold while the store is away.
+_last_read: dict[str, list["SignedHead"]] = {}
 
 
 @dataclass(frozen=True)
@@ -46,11 +54,11 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class SignedPlaces:
-    """The folder in which the log is published, and the place in which the signer keeps what it
-    signed: a folder, or an address of an object store.
+    """The place in which the log is published, and that in which the signer keeps what it signed:
+    each a folder, or an address of an object store.
     """
 
-    published: Path | None = None
+    published: Path | str | None = None
     kept: Path | str | None = None
 
     @classmethod
@@ -61,22 +69,22 @@ class SignedPlaces:
     def state(self) -> tuple[object, ...]:
         """Return a value that changes when a head is signed."""
         # objects tell nobody that another one came: they are looked at now and then
-        turn = int(time.monotonic() // LOOK_SECONDS) if is_address(self.kept) else 0
+        in_store = is_address(self.kept) or is_address(self.published)
+        turn = int(time.monotonic() // LOOK_SECONDS) if in_store else 0
         return turn, *map(_version, self._watched)
 
     @cached_property
     def _watched(self) -> list[str]:
-        paths = [] if self.published is None else [str(self.published / "checkpoint")]
         # a replaced file changes its folder
-        is_folder = self.kept is not None and not is_address(self.kept)
-        return [*paths, str(self.kept)] if is_folder else paths
+        watched = [self.published and f"{self.published}/checkpoint", self.kept]
+        return [str(each) for each in watched if each is not None and not is_address(each)]
 
     def heads(self) -> list[SignedHead]:
         """Return the newest head by place and name. Raises LogUnusable if one can't be read."""
         signed: list[SignedHead] = []
         try:
-            if self.published is not None and (self.published / "checkpoint").exists():
-                signed.append(self._published_head(self.published))
+            if self.published is not None:
+                signed += _published_heads(self.published)
             if self.kept is not None:
                 signed += [
                     SignedHead(head.origin, head.size, leaf)
@@ -93,17 +101,31 @@ class SignedPlaces:
             raise LogUnusable(f"what was signed of it can't be read ({error})") from None
         return [head for head in signed if head.size]
 
-    def _published_head(self, folder: Path) -> SignedHead:
-        for _ in range(_TRIES - 1):
-            try:
-                return _read_published(folder)
-            except VerificationFailed:
-                continue
-        return _read_published(folder)
+
+def _published_heads(place: Path | str) -> list[SignedHead]:
+    """Return the published head, if there is one; while a store is away, what was read last."""
+    files = files_at(place)
+    try:
+        there = files.read("checkpoint") is not None
+        _last_read[str(place)] = [_published_head(files)] if there else []
+    except LogUnusable as error:
+        if str(place) not in _last_read:
+            raise
+        logger.warning("%s", error.problem)
+    return _last_read[str(place)]
 
 
-def _read_published(folder: Path) -> SignedHead:
-    note, tiles = checkpoint(folder)
+def _published_head(files: Files) -> SignedHead:
+    for _ in range(_TRIES - 1):
+        try:
+            return _read_published(files)
+        except VerificationFailed:
+            continue
+    return _read_published(files)
+
+
+def _read_published(files: Files) -> SignedHead:
+    note, tiles = checkpoint(files)
     leaf = leaf_digest(next(tiles.leaves(tiles.size - 1))) if tiles.size else None
     return SignedHead(read_head(parse(note)[0]).origin, tiles.size, leaf)
 

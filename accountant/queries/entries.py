@@ -60,7 +60,7 @@ def export(
     *,
     public: bool = False,
     seed: bytes | None = None,
-    log: Path | None = None,
+    log: Path | str | None = None,
 ) -> Iterator[str]:
     """Return pieces of an export, `jsonl` or `csv`, of one moment.
 

@@ -29,7 +29,7 @@ def export(
     *,
     public: bool,
     seed: bytes | None,
-    log: Path | None = None,
+    log: Path | str | None = None,
 ) -> Iterator[str]:
     """Yield the pieces of an export; memory does not grow with the ledger.
 
@@ -52,7 +52,7 @@ def export(
     return _export(engine, row, form, public, claimed)
 
 
-def _proof(row: Row[Any], log: Path) -> dict[str, object] | None:
+def _proof(row: Row[Any], log: Path | str) -> dict[str, object] | None:
     try:
         return log_proof(log, row.name, row.chain_seq)
     except VerificationFailed as error:

@@ -28,6 +28,7 @@ from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.ledger_log.lines import Head, Logged
 from accountant.ledger_log.log import LedgerLog, named_heads
+from accountant.ledger_log.published import files_at
 from accountant.ledger_log.signed import SignedHead, SignedPlaces
 from accountant.transactions import ledger_log, unit_fingerprints
 
@@ -191,9 +192,9 @@ def _compare_checkpoints(
             )
 
 
-def _compare_published(folder: Path, made: Plan, hashes: Mapping[str, bytearray]) -> None:
+def _compare_published(place: Path | str, made: Plan, hashes: Mapping[str, bytearray]) -> None:
     try:
-        for dataset, seq, entry_hash in published_leaves(folder):
+        for dataset, seq, entry_hash in published_leaves(place):
             made.published += 1
             if _hash_at(hashes, dataset, seq) != entry_hash:
                 made.problems.append(
@@ -204,10 +205,11 @@ def _compare_published(folder: Path, made: Plan, hashes: Mapping[str, bytearray]
         made.problems.append(f"the public log can't be compared: {error}")
 
 
-def published_leaves(folder: Path) -> Iterator[tuple[str, int, str]]:
+def published_leaves(place: Path | str) -> Iterator[tuple[str, int, str]]:
     """Yield (dataset, number, hash) of all published entries, in order."""
-    if (folder / "checkpoint").exists():
-        yield from read_leaves(checkpoint(folder)[1].leaves())
+    files = files_at(place)
+    if files.read("checkpoint") is not None:
+        yield from read_leaves(checkpoint(files)[1].leaves())
 
 
 def _hash_at(hashes: Mapping[str, bytearray], dataset: str, seq: int) -> str:
@@ -219,7 +221,7 @@ def _hash_at(hashes: Mapping[str, bytearray], dataset: str, seq: int) -> str:
 
 
 def begin(
-    engine: Engine, planned: Plan, published: Path | None, identity: bytes, proof: bytes
+    engine: Engine, planned: Plan, published: Path | str | None, identity: bytes, proof: bytes
 ) -> str:
     """Carry a plan out as the owner of the tables, the services stopped; returns the new log's
     name.
@@ -253,7 +255,7 @@ def begin(
 
 
 def _ordered(
-    connection: Connection, planned: Plan, published: Path | None
+    connection: Connection, planned: Plan, published: Path | str | None
 ) -> Iterator[tuple[str, Logged]]:
     """Yield all entries, published ones first, in that order: the public log goes on."""
     left: dict[str, Iterator[Logged]] = {name: _entries(connection, name) for name in planned.heads}

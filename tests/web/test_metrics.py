@@ -1,6 +1,7 @@
 """/metrics: sums over all processes of a server, figures of the database, and nothing private."""
 
 import re
+from unittest import mock
 
 import httpx2
 import pytest
@@ -8,13 +9,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 
 from accountant.core.states import JOB_STATES
+from accountant.ledger_log.published import files_at
 from accountant.queries import figures
 from accountant.queries.ledgers import CAPS
 from accountant.transactions import leases
+from tests.object_stores import answering_503, s3
 from tests.support import yes
 from tests.web.serving import free_port, serving
 from web.app import create_app
 from web.probes import probe_app
+
+__all__ = ["s3"]
 
 #: Words of what data decides: no name may have one.
 PRIVATE = re.compile(
@@ -125,3 +130,25 @@ def test_the_published_log_and_its_key_are_for_anybody_where_the_settings_say_so
     assert served.get("/log/checkpoint").data == b"a note"
     assert served.get("/log/%2e%2e/keys/session").status_code == 404
     assert site.app.test_client().get("/log/checkpoint").status_code == 404
+
+
+def test_a_published_log_in_a_store_is_handed_out_the_same_way(database_url, site, s3):
+    for name, content in (("log/checkpoint", b"a note"), ("log/key", b"its key\n"), ("k", b"no")):
+        files_at(s3).replace(name, content)
+    settings = site.app.extensions["exchequer"]["settings"]
+    changed = {"public_log": f"{s3}/log", "serve_public_log": True, "DATABASE_URL": database_url}
+    app = create_app(settings.model_copy(update=changed))
+    served = app.test_client()
+    answer = served.get("/log/checkpoint")
+    assert (answer.status_code, answer.data) == (200, b"a note")
+    assert answer.mimetype == "application/octet-stream"
+    assert served.get("/api/v1/keys").json["public_log"] == "its key"
+    assert served.get("/log/nothing").status_code == 404
+    with mock.patch.object(type(files_at(s3)), "read", return_value=b"outside"):
+        for name in ("%2e%2e/k", "tile/../../k"):
+            assert served.get(f"/log/{name}").status_code == 404, name
+    with answering_503():
+        for address in ("/log/checkpoint", "/api/v1/keys"):
+            assert served.get(address).status_code == 503, address
+    closed = app.extensions["exchequer"]["settings"].model_copy(update={"serve_public_log": False})
+    assert create_app(closed).test_client().get("/log/checkpoint").status_code == 404

@@ -134,6 +134,22 @@ def test_a_library_that_is_missing_for_uploads_is_named_and_takes_no_pages_away(
     app.extensions["exchequer"]["engine"].dispose()
 
 
+def test_a_library_that_is_missing_for_the_published_log_is_named(logged):
+    """With a log nothing is answered that could not be compared; without one pages go on."""
+    settings = logged.extensions["exchequer"]["settings"]
+    changed = {"public_log": "gs://bucket/log"}
+    app = create_app(settings.model_copy(update=changed))
+    answer, status = app.extensions["exchequer"]["probes"].ready(time.monotonic() + 10)
+    assert status == 503
+    assert "gcsfs" in answer["status"]
+    app.extensions["exchequer"]["engine"].dispose()
+    app = create_app(settings.model_copy(update=changed | {"ledger_log": None}))
+    answer, status = app.extensions["exchequer"]["probes"].ready(time.monotonic() + 10)
+    assert (status, answer["status"]) == (200, "ok")
+    assert "gcsfs" in answer["public_log"]
+    app.extensions["exchequer"]["engine"].dispose()
+
+
 def test_all_that_a_probe_asks_has_one_deadline(logged, monkeypatch):
     """Two in a row were 1.6 s together, where orchestrators wait for one."""
     deadlines, real = set(), Run.result

@@ -81,7 +81,7 @@ def signed_places(configured: Settings) -> Any:
     from web.local import environment
 
     public = environment(configured).get("EXCHEQUER_PUBLIC_LOG")
-    return SignedPlaces(None if public is None else Path(public), configured.signed_logs)
+    return SignedPlaces(public, configured.signed_logs)
 
 
 def engine(configured: Settings, *, owner: bool = False, mending: bool = False) -> Any:

@@ -522,13 +522,13 @@ def _new_log_told(plan: Any) -> Iterator[str]:
 def publish_log() -> Answer:
     """Publish the log as a tree that its witnesses sign.
 
-    It reads `EXCHEQUER_LEDGER_LOG` and writes `EXCHEQUER_PUBLIC_LOG`, a folder to be served as it
-    is. Where a signer runs, it does this by itself.
+    It reads `EXCHEQUER_LEDGER_LOG` and writes `EXCHEQUER_PUBLIC_LOG`, a folder or s3://… to be
+    served as it is. Where a signer runs, it does this by itself.
     """
     configured = bootstrap.settings()
     if configured.ledger_log is None or configured.public_log is None:
         lacking = "ledger_log" if configured.ledger_log is None else "public_log"
-        raise invalid(lacking, "not set", f"a folder: EXCHEQUER_{lacking.upper()}")
+        raise invalid(lacking, "not set", f"a folder or s3://…: EXCHEQUER_{lacking.upper()}")
     from accountant.ledger_log.homes import log_at
     from accountant.ledger_log.publication import publish_configured
 

@@ -8,12 +8,15 @@ N is written in groups of three digits, all but the last after an "x". Files nev
 one is a new file, and a full one replaces those that were part of it.
 """
 
+import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.files.private import sync_folder
@@ -40,11 +43,29 @@ def tile_path(level: int | str, number: int, width: int = WIDTH) -> str:
     return f"tile/{level}/{digits}" + ("" if width == WIDTH else f".p/{width}")
 
 
-class Tiles:
-    """A log on a folder, read as the tree of `size` leaves: a checkpoint says which."""
+class Files(Protocol):
+    """The files of a published log, by names with slashes. One that is written is there whole."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder, self.size = folder, size
+    def read(self, name: str) -> bytes | None: ...
+    def create(self, name: str, data: bytes) -> bool:
+        """Return whether a file was created; False if it is there."""
+
+    def replace(self, name: str, data: bytes) -> None: ...
+    def write_at(self, name: str, at: int, data: bytes) -> None:
+        """Write within a file, made if it is not there, which nobody takes as proved."""
+
+    def drop_partial(self, filled: Sequence[str]) -> None:
+        """Remove partial tiles whose full one is there: of those `filled` now, at least."""
+
+    def alone(self) -> AbstractContextManager[object]:
+        """Return a block in which nobody else publishes, where the place has locks."""
+
+
+class Tiles:
+    """A log's files, read as the tree of `size` leaves: a checkpoint says which."""
+
+    def __init__(self, place: Path | Files, size: int) -> None:
+        self._files, self.size = files_of(place), size
         #: The hashes of a tile, by level and number.
         self.hashes = lru_cache(maxsize=64)(self._read_tile)
 
@@ -107,9 +128,8 @@ class Tiles:
     def _read(self, path: str) -> bytes:
         """Return a file's bytes; a partial one's also from the full one that replaced it."""
         for name in (path, path.partition(".p/")[0]):
-            try:
-                data = (self.folder / name).read_bytes()
-            except FileNotFoundError:
+            data = self._files.read(name)
+            if data is None:
                 continue
             if name != path and "/entries/" not in path:
                 return data[: HASH * int(path.rpartition("/")[2])]
@@ -161,13 +181,14 @@ def unbundled(data: bytes, width: int) -> Iterator[bytes]:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def extend(folder: Path, size: int, leaves: Iterable[bytes]) -> int:
+def extend(place: Path | Files, size: int, leaves: Iterable[bytes]) -> int:
     """Write the tiles of a log of `size` leaves and these after them; returns their number.
 
-    The files are synced before it returns. A file that is there with other bytes is refused, by
+    The files are durable before it returns. A file that is there with other bytes is refused, by
     VerificationFailed: two histories in one place.
     """
-    tiles = Tiles(folder, size)
+    files = files_of(place)
+    tiles = Tiles(files, size)
     rows: list[bytearray] = []  # of each level, the hashes of its last tile
     while size >> (_HEIGHT * len(rows)):
         level = len(rows)
@@ -176,21 +197,21 @@ def extend(folder: Path, size: int, leaves: Iterable[bytes]) -> int:
     entries = list(tiles.leaves(size - size % WIDTH)) if size % WIDTH else []
     for leaf in leaves:
         entries.append(leaf)
-        _push(folder, rows, 0, size, leaf_hash(leaf))
+        _push(files, rows, 0, size, leaf_hash(leaf))
         size += 1
         if size % WIDTH == 0:
-            _write(folder, tile_path("entries", size // WIDTH - 1), bundled(entries))
+            _write(files, tile_path("entries", size // WIDTH - 1), bundled(entries))
             entries = []
     if entries:
-        _write(folder, tile_path("entries", size // WIDTH, len(entries)), bundled(entries))
+        _write(files, tile_path("entries", size // WIDTH, len(entries)), bundled(entries))
     for level, row in enumerate(rows):
         if row:
             number = (size >> (_HEIGHT * level)) // WIDTH
-            _write(folder, tile_path(level, number, len(row) // HASH), bytes(row))
+            _write(files, tile_path(level, number, len(row) // HASH), bytes(row))
     return size
 
 
-def _push(folder: Path, rows: list[bytearray], level: int, size: int, found: bytes) -> None:
+def _push(files: Files, rows: list[bytearray], level: int, size: int, found: bytes) -> None:
     """Add a hash to a level's last tile; a full tile goes on as one hash of the next level."""
     if level == len(rows):
         rows.append(bytearray())
@@ -198,21 +219,29 @@ def _push(folder: Path, rows: list[bytearray], level: int, size: int, found: byt
     row += found
     if len(row) == HASH * WIDTH:
         number = (size >> (_HEIGHT * level)) // WIDTH
-        _write(folder, tile_path(level, number), bytes(row))
+        _write(files, tile_path(level, number), bytes(row))
         whole = root_of([bytes(row[at : at + HASH]) for at in range(0, len(row), HASH)])
         row.clear()
-        _push(folder, rows, level + 1, size, whole)
+        _push(files, rows, level + 1, size, whole)
 
 
-def _write(folder: Path, path: str, data: bytes) -> None:
-    """Write a file of the log, synced; one that is there must be the same."""
-    target = folder / path
-    if target.exists():
-        if target.read_bytes() != data:
-            raise VerificationFailed(f"the log has another {path} already")
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_synced(target, data)
+def _write(files: Files, path: str, data: bytes) -> None:
+    """Write a file of the log; one that is there must be the same."""
+    if not files.create(path, data) and files.read(path) != data:
+        raise VerificationFailed(f"the log has another {path} already")
+
+
+def filled(before: int, size: int) -> list[str]:
+    """Return the tiles and bundles of which a tree of `before` leaves had a part, and one of
+    `size` leaves the whole.
+    """
+    names: list[str] = []
+    for level in range((size.bit_length() + _HEIGHT - 1) // _HEIGHT):
+        had, has = before >> (_HEIGHT * level), size >> (_HEIGHT * level)
+        if had % WIDTH and has // WIDTH > had // WIDTH:
+            levels = (level,) if level else (0, "entries")
+            names += [tile_path(each, had // WIDTH) for each in levels]
+    return names
 
 
 def write_synced(target: Path, data: bytes) -> None:
@@ -231,3 +260,61 @@ def drop_partial(folder: Path) -> None:
     for path in list((folder / "tile").rglob("*.p")):
         if re.fullmatch(r"\d{3}\.p", path.name) and path.with_suffix("").exists():
             shutil.rmtree(path)
+
+
+class Folder:
+    """A published log on a folder, which can be served as it is. Files are on the disk once they
+    are written, but for `write_at`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes, or None if it is not there."""
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Like Files.create, under the lock."""
+        if (self._folder / name).exists():
+            return False
+        self.replace(name, data)
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file in the place of another."""
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(target, data)
+
+    def write_at(self, name: str, at: int, data: bytes) -> None:
+        """Write within a file."""
+        target = self._folder / name
+        target.parent.mkdir(exist_ok=True)
+        with target.open("r+b" if target.exists() else "w+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    def drop_partial(self, filled: Sequence[str]) -> None:
+        """Remove all partial tiles whose full one is there, `filled` now or before."""
+        del filled  # the folder is searched
+        drop_partial(self._folder)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Return a block under the folder's lock."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def files_of(place: Path | Files) -> Files:
+    """Return the files of a published log: those of a folder, or whatever they lie on."""
+    return Folder(place) if isinstance(place, Path) else place

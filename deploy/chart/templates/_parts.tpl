@@ -33,7 +33,9 @@ postgresql+psycopg://{{ .user }}@{{ $host }}:{{ $db.port }}/{{ $db.name }}?passw
 - {name: EXCHEQUER_HOME, value: /var/lib/exchequer}
 - {name: EXCHEQUER_KEYS, value: /run/secrets}
 - {name: EXCHEQUER_LEDGER_LOG, value: {{ $root.Values.ledgerLog | quote }}}
+{{- if not $root.Values.settings.EXCHEQUER_PUBLIC_LOG }}
 - {name: EXCHEQUER_PUBLIC_LOG, value: /var/lib/exchequer/public-log}
+{{- end }}
 - {name: EXCHEQUER_HARDWARE, value: {{ include "hardware" $root | quote }}}
 {{- if eq .process "web" }}
 - {name: EXCHEQUER_PROBE_ADDRESS, value: "0.0.0.0:8751"}
@@ -73,7 +75,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if not (contains "://" .root.Values.ledgerLog) }}
 - {name: storage, mountPath: {{ .root.Values.ledgerLog }}, subPath: ledger-log}
 {{- end }}
+{{- if not (contains "://" (.root.Values.settings.EXCHEQUER_PUBLIC_LOG | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/public-log, subPath: public-log, readOnly: {{ ne .process "signer" }}}
+{{- end }}
 {{- if not (contains "://" (.root.Values.settings.EXCHEQUER_SIGNED_LOGS_FOLDER | default "")) }}
 - {name: storage, mountPath: /var/lib/exchequer/signed-logs, subPath: signed-logs, readOnly: {{ ne .process "signer" }}}
 {{- end }}
@@ -99,7 +103,7 @@ seccompProfile: {type: RuntimeDefault}
 - name: authority
   secret: {secretName: {{ .root.Values.secrets.authority }}}
 {{- end }}
-{{- if ne .process "owner" }}
+{{- if and (ne .process "owner") (contains "name: storage" (include "mounts" .)) }}
 - name: storage
   persistentVolumeClaim: {claimName: {{ .root.Values.storage.claim }}}
 {{- end }}

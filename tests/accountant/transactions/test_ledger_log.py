@@ -16,7 +16,7 @@ from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.database import connect, logging_to
-from accountant.ledger_log import objects
+from accountant.ledger_log import objects, signed
 from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.objects import ObjectLog
@@ -66,8 +66,9 @@ def site(shared):
 
 
 @pytest.fixture(params=ALONE)
-def alone(servers, tmp_path, request):
-    """A database and a log that may be ruined."""
+def alone(servers, tmp_path, request, monkeypatch):
+    """A database and a log that may be ruined; what is published of it lies beside it."""
+    monkeypatch.setattr(signed, "LOOK_SECONDS", 1e-6)
     with ground(servers, tmp_path / "log", place_of(request)) as made:
         yield made
 

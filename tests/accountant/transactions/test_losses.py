@@ -1,7 +1,6 @@
 """Entries that were published are in no copy any more: two people settle it, or nothing goes on."""
 
 import json
-import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -40,6 +39,7 @@ from tests.accountant.transactions.test_ledger_log import (
 )
 from tests.accountant.transactions.test_signed_heads import NAME, LastNight, command, refused
 from tests.object_stores import s3
+from tests.restores import removed
 from tests.support import Bench, person, yes
 from web import signing_in
 from web.passwords import hash_password
@@ -228,7 +228,7 @@ def test_the_log_is_published_under_another_name(alone, lost):
     with pytest.raises(VerificationFailed):  # the old name signs nothing that contradicts it
         alone.publish()
     old = alone.copy_folder(alone.public)
-    shutil.rmtree(alone.public)
+    removed(alone.public)
     signer = LogSigner(alone.memory, "exchequer.example/second", b"p" * 32)
     publish_log(log_at(alone.folder), alone.public, signer, {})
     alone.restart()
@@ -239,7 +239,7 @@ def test_the_log_is_published_under_another_name(alone, lost):
     raised(alone, lost.anna, "10")
     with pytest.raises(VerificationFailed):
         publish_log(log_at(alone.folder), alone.public, signer, {})
-    shutil.rmtree(alone.public)
+    removed(alone.public)
     publish_log(log_at(alone.folder), alone.public, signer, {})
     alone.restore_folder(alone.folder, settled)
     alone.restart()
@@ -249,7 +249,7 @@ def test_the_log_is_published_under_another_name(alone, lost):
 
 def test_where_only_sizes_are_known_nobody_knows_which_entries(alone, lost):
     """The published tiles are gone too: the signer remembers how many entries it signed."""
-    shutil.rmtree(alone.public)
+    removed(alone.public)
     lost.bring_forward()
     lost.settle()
     assert log_comparison.standing(alone.engine) == "ok"

@@ -12,10 +12,12 @@ from accountant import settings
 from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, VerificationFailed
 from accountant.core.transparency.notes import COSIGNATURE, key_of
 from accountant.core.transparency.publication import publish
+from accountant.core.transparency.tiles import Folder
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import engine_for
 from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import entries_from
+from accountant.ledger_log.published import files_at
 from accountant.queries import integrity, log_comparison
 from accountant.transactions import ledger_log, recovery
 from tests.accountant.transactions.test_ledger_log import alone, entries, logged, run
@@ -114,7 +116,7 @@ def test_a_log_that_went_on_by_itself_is_another_one_than_was_signed(alone, plac
     night.restore("database", "log")
     places, nowhere = (
         {"public": alone.public, "memory": alone.memory},
-        alone.public.with_name("nowhere"),
+        alone.memory.with_name("nowhere"),
     )
     alone.public = alone.memory = nowhere  # a service that was told of neither
     alone.restart()
@@ -133,7 +135,7 @@ def test_a_witness_tells_where_all_of_it_was_restored_together(alone, tmp_path):
     def publish_witnessed() -> None:
         log = log_at(alone.folder)
         last = log.position().n
-        publish(alone.public, lambda count: entries_from(log, count, last), signer, asked)
+        publish(files_at(alone.public), lambda count: entries_from(log, count, last), signer, asked)
 
     night, today = LastNight(alone), alone.copy_folder(alone.folder)
     publish_witnessed()
@@ -153,13 +155,18 @@ def test_a_witness_tells_where_all_of_it_was_restored_together(alone, tmp_path):
 def test_what_can_not_be_read_of_it_stops_everything(alone):
     alone.bench.submit(5)
     alone.publish()
-    for path in (alone.public / "checkpoint", next(alone.memory.glob("*.json"))):
-        kept = path.read_bytes()
-        path.write_bytes(b"[]")
+    (memory,) = alone.memory.glob("*.json")
+    for files, name in (
+        (files_at(alone.public), "checkpoint"),
+        (Folder(memory.parent), memory.name),
+    ):
+        kept = files.read(name)
+        assert kept is not None
+        files.replace(name, b"[]")
         alone.restart()
         with pytest.raises(LogUnusable, match="what was signed of it can't be read"):
             alone.bench.submit(5)
-        path.write_bytes(kept)
+        files.replace(name, kept)
         alone.bench.submit(5)
     assert integrity.check(alone.engine, alone.bench.dataset) == []
 
@@ -174,7 +181,7 @@ def command(alone, tmp_path, monkeypatch):
     def invoke(*words: str, typed: str | None = None):
         variables = {
             "DATABASE_URL": alone.owner_url,
-            "EXCHEQUER_HOME": alone.public.parent,
+            "EXCHEQUER_HOME": alone.memory.parent,
             "EXCHEQUER_LEDGER_LOG": alone.folder,
             "EXCHEQUER_PUBLIC_LOG": alone.public,
         }

@@ -135,7 +135,7 @@ def reached(made: Composed) -> bool:
 #: What the file itself decides, or which no container has.
 DECIDED = {
     *("home", "database_url", "database_owner_url", "broker_url", "runs_as", "keys"),
-    *("public_log", "host", "port", "oidc_client_secret_file"),
+    *("host", "port", "oidc_client_secret_file"),
 }
 
 

@@ -22,10 +22,12 @@ from accountant.core.transparency.witnesses import LogSigner
 from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.publication import publish_log
+from accountant.ledger_log.published import files_at
+from tests import object_stores
 from tests.accountant.ledger_log.test_files import chain, write
 from tests.accountant.transactions.test_ledger_log import place_of
 from tests.conftest import as_process
-from tests.object_stores import CEPH, ceph, s3
+from tests.object_stores import CEPH, Prefix, ceph, s3
 from tests.restores import ground
 
 SEED, NAME = b"p" * 32, "exchequer.example/log"
@@ -43,11 +45,12 @@ def wait_for(state: Callable[[], Any]) -> None:
 
 
 class Site:
-    """A database with its log, the folder that is served, and what the signer says."""
+    """A database with its log, the place that is served, and what the signer says."""
 
     def __init__(self, at: Any, folder: Path) -> None:
         self.at, self.folder = at, folder
-        self.public, self.told = folder / "public", folder / "told"
+        self.told = folder / "told"
+        self.public: Path | Prefix = at.folder.with_name("public")
         self.memory = folder / "home" / "signed-logs"
         self.url = as_process(at.owner_url, "signer")
 
@@ -83,12 +86,16 @@ class Site:
         """How many entries the published head has, which the key signed and the tiles prove; 0: no
         head.
         """
-        if not (self.public / "checkpoint").exists():
+        if files_at(self.public).read("checkpoint") is None:
             return 0
-        given, tiles = checkpoint(self.public)
+        given, tiles = checkpoint(files_at(self.public))
         head, _ = check_head(given, KEY)
         assert (head.size, head.root) == (tiles.size, tiles.root())
         return head.size
+
+    def refusals(self) -> int:
+        """How often the signer said that there is no room."""
+        return sum(self.told.read_text().count(each) for each in NO_ROOM)
 
     def logged(self) -> int:
         return sum(1 for _ in logged_entries(log_at(self.at.folder)))
@@ -100,12 +107,20 @@ def site(servers, tmp_path, request):
         yield Site(at, tmp_path)
 
 
-def full(path: Path) -> Path:
-    """The file that replaces `path` can't be written: the disk has no room."""
-    draft = path.with_name(f"{path.name}.new")
-    draft.parent.mkdir(parents=True, exist_ok=True)
+NO_ROOM = ("No space left on device", "published of it can't be written")
+
+
+@contextmanager
+def full(place: Path | Prefix, name: str):
+    """The file that replaces this one can't be written: the disk or the store has no room."""
+    if isinstance(place, Prefix):
+        with object_stores.full(place):
+            yield
+        return
+    draft = place / f"{name}.new"
     draft.symlink_to("/dev/full")
-    return draft
+    yield
+    draft.unlink()
 
 
 @pytest.mark.slow
@@ -116,15 +131,13 @@ def test_the_signer_publishes_what_is_new_and_outlives_a_full_disk(site):
         wait_for(lambda: site.published() == site.logged())
         before = site.published()
         (memory,) = site.memory.glob("*.json")
-        for place in (site.public / "checkpoint", memory):
-            barrier, problems = full(place), site.told.read_text().count("No space left on device")
-            site.at.bench.submit(10)
-            wait_for(
-                lambda n=problems: site.told.read_text().count("No space left on device") >= n + 2
-            )
-            assert process.poll() is None  # it goes on, and says so at each turn
-            assert site.published() == before  # the head from before is served
-            barrier.unlink()
+        for place, name in ((site.public, "checkpoint"), (site.memory, memory.name)):
+            problems = site.refusals()
+            with full(place, name):
+                site.at.bench.submit(10)
+                wait_for(lambda n=problems: site.refusals() >= n + 2)
+                assert process.poll() is None  # it goes on, and says so at each turn
+                assert site.published() == before  # the head from before is served
             wait_for(lambda: site.published() == site.logged())
             before = site.published()
         # said once the head is served
@@ -139,7 +152,7 @@ def test_two_signers_at_once_sign_one_history(site):
         for _ in range(6):
             site.at.bench.submit(10)
         wait_for(lambda: site.published() == site.logged())
-    checkpoint(site.public)[1].check()
+    checkpoint(files_at(site.public))[1].check()
     problems = [line for line in site.told.read_text().splitlines() if "is not published" in line]
     # On a busy machine a call of the store may take too long: the next turn publishes.
     assert [line for line in problems if '"error": "LogUnusable"' not in line] == []
