@@ -221,3 +221,18 @@ def test_tiles_are_read_from_any_files(address):
     leaves = [b"%d" % n for n in range(10)]
     assert extend(files_at(address), 0, leaves) == 10
     assert list(Tiles(files_at(address), 10).leaves(4)) == leaves[4:]
+
+
+def test_a_slower_signer_says_that_another_one_signed(tmp_path):
+    """Without a lock; that entries are missing would be a false alarm."""
+    made = signer(tmp_path)
+    place = "memory://" + uuid.uuid4().hex
+    files = files_at(place)
+
+    def entries(count: int):
+        yield from ENTRIES[count:300]
+        published_to(place, signer(tmp_path), 400)
+
+    with pytest.raises(VerificationFailed, match="another signer signed this log meanwhile"):
+        publish(files, entries, made)
+    assert checkpoint(files)[1].size == 400

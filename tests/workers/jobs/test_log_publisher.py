@@ -154,8 +154,10 @@ def test_two_signers_at_once_sign_one_history(site):
         wait_for(lambda: site.published() == site.logged())
     checkpoint(files_at(site.public))[1].check()
     problems = [line for line in site.told.read_text().splitlines() if "is not published" in line]
-    # On a busy machine a call of the store may take too long: the next turn publishes.
-    assert [line for line in problems if '"error": "LogUnusable"' not in line] == []
+    # On a busy machine a call of the store may take too long: the next turn publishes. A store has
+    # no lock: the slower signer says why it does not sign.
+    known = ('"error": "LogUnusable"', "another signer signed this log meanwhile")
+    assert [line for line in problems if not any(each in line for each in known)] == []
 
 
 @pytest.mark.slow
