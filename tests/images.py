@@ -145,6 +145,10 @@ class Contained(Composed):
             *("env", f"PATH={INSIDE}", *command),
         ]
 
+    def stop(self) -> None:
+        super().stop()  # which ends bwrap, and nobody behind setpriv
+        subprocess.run(["pkill", "--signal=KILL", f"--uid={ANY}"], check=False)
+
 
 @contextmanager
 def started(folder: Path, roots: dict[str, Path]) -> Iterator[Contained]:

@@ -119,7 +119,7 @@ def test_every_hang_ends_by_name_and_the_rest_is_run(folder: Path):
     for name, source in MODULES.items():
         (folder / f"{name}.py").write_text(source.replace("3142", str(SECONDS)))
     status, said = run(folder, "-n", "2")
-    assert status == 1
+    assert status == 1, said
     for late in ("test_a_waits.py::test_for_a_process", "test_a_waits.py::test_for_a_lock"):
         assert f"FAILED {late} - Failed: Timeout" in said
     for died_of in (
