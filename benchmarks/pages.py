@@ -232,7 +232,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
 LEFT_OUT = {
     "static": "a file",
     "artifacts.file": "a file",
-    "public_log.file": "a file",
+    "auditing.published_file": "a file",
     "api.artifact": "a file",
     "api.pushed_archive": "a file",
     "api.export": "the whole ledger",

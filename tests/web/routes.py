@@ -549,7 +549,7 @@ PAGES: Final[dict[str, Route]] = {
 #: Signing in and out is tested where it is built: it is what makes the roles.
 ELSEWHERE: Final = frozenset(
     {
-        "public_log.file",
+        "auditing.published_file",
         *(
             "api.sign_in",
             "api.sign_out",

@@ -25,7 +25,7 @@ PUBLIC = frozenset(
         "jobs.states",
         "docs.first",
         "docs.show",
-        "public_log.file",
+        "auditing.published_file",
         "overview.calendar",  # asks for a session or a feed itself
     }
 )

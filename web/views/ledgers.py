@@ -3,9 +3,12 @@
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import flask
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from werkzeug.security import safe_join
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
@@ -14,6 +17,7 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.registry_entries import PRODUCTS, People, registry_entry
 from accountant.database import reading
 from accountant.ledger_log.publication import published_key
+from accountant.ledger_log.published import files_at
 from accountant.queries import audit_log, audit_report, entries, jobs, ledgers
 from accountant.queries.dataset_rows import dataset_row
 from accountant.transactions import signing
@@ -26,6 +30,7 @@ from web.context import at_one_moment, engine, settings
 from web.views.forms import BLANK, Form, asked, attachment, listed, sent, shown_again, typed
 
 pages = Blueprint("auditing", __name__)
+OCTETS = "application/octet-stream"
 
 overseers = needs_role(*OVERSEERS)
 
@@ -203,6 +208,18 @@ def registry_file(name: str) -> BaseResponse:
         kept.seek(0)
         found = registry_entry(verify_lines(kept), people)
     return attachment(f"{name}-registry.json", f"{_pretty(found)}\n")
+
+
+@pages.get("/log/<path:name>")
+def published_file(name: str) -> Response:
+    """One file of the published log, for anybody where the settings say so."""
+    place = settings().public_log if settings().serve_public_log else None
+    inside = safe_join("", name)
+    if isinstance(place, Path):
+        return flask.send_from_directory(place.absolute(), name, mimetype=OCTETS)
+    if (content := files_at(place).read(inside) if place and inside else None) is None:
+        raise NotFound("file", name[:80])
+    return Response(content, mimetype=OCTETS)
 
 
 # --- the report ---------------------------------------------------------------------------------
