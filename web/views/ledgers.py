@@ -217,7 +217,7 @@ def published_file(name: str) -> Response:
     inside = safe_join("", name)
     if isinstance(place, Path):
         return flask.send_from_directory(place.absolute(), name, mimetype=OCTETS)
-    if (content := files_at(place).read(inside) if place and inside else None) is None:
+    if (content := files_at(place).read(name) if place and inside else None) is None:
         raise NotFound("file", name[:80])
     return Response(content, mimetype=OCTETS)
 
