@@ -6,12 +6,12 @@ Each command runs as a process, with the environment and the probes that the cha
 import copy
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
 import yaml
 
@@ -55,6 +55,9 @@ VALUES = {
         "network": {"outside": {"worker": [443]}},
     },
 }
+#: What gives a command a network of its own, in which only itself listens.
+_APART = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+ALONE = _APART if os.system(f"{shlex.join([*_APART, 'true'])} 2>&-") == 0 else []
 #: Read from the environment by no field of the settings.
 FURTHER = {
     "EXCHEQUER_ALIVE_FILE",
@@ -180,7 +183,10 @@ def test_a_process_reaches_its_servers_and_nothing_else():
 def test_two_web_nodes_and_two_workers_of_the_chart_run_a_job(
     servers, database_url, engine, tmp_path
 ):
-    """With this machine's servers and folders in place of the cluster's."""
+    """With this machine's servers and folders in place of the cluster's.
+
+    Where root may make networks each process has its own, and reaches the servers by sockets.
+    """
     (tmp_path / "run").mkdir()
     containers, ports = ours("default"), [free_port(), free_port()]
 
@@ -202,9 +208,10 @@ def test_two_web_nodes_and_two_workers_of_the_chart_run_a_job(
         program, *arguments = container["command"]
         bound = [each.replace("0.0.0.0:8750", f"127.0.0.1:{free_port()}") for each in arguments]
         command = [sys.executable, *([] if program == "python" else ["-m", program]), *bound]
-        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **stated})
+        return subprocess.Popen([*ALONE, *command], cwd=ROOT, env={**os.environ, **stated})
 
     with ExitStack() as running:
+        nodes = []
         for which, name, number in (
             ("web", "web", 0),
             ("web", "web", 1),
@@ -215,11 +222,13 @@ def test_two_web_nodes_and_two_workers_of_the_chart_run_a_job(
             ("worker-cpu", "second", 0),
         ):
             process = started(which, name, number)
+            nodes += [process.pid] if which == "web" else []
             running.callback(process.wait, 60)
             running.callback(process.terminate)
         probe = containers["web"]["readinessProbe"]["httpGet"]["path"]
-        for port in ports:
-            wait_for(lambda port=port: _answers(f"http://127.0.0.1:{port}{probe}"), bool, 120)
+        for node, port in zip(nodes, ports, strict=True):
+            url = f"http://127.0.0.1:{port}{probe}"
+            wait_for(lambda node=node, url=url: _answers(node, url), bool, 120)
         for name in ("relay", "signer", "checks", "first", "second"):
             (*_, look) = containers["relay"]["livenessProbe"]["exec"]["command"]
             look = look.replace("/tmp/alive", str(tmp_path / "run" / name))
@@ -234,11 +243,12 @@ def test_two_web_nodes_and_two_workers_of_the_chart_run_a_job(
         assert desk.ended(job_id, 120)["state"] == "succeeded"
 
 
-def _answers(url: str) -> bool:
-    try:
-        return httpx2.get(url, timeout=5).status_code == 200
-    except httpx2.HTTPError:
-        return False
+def _answers(node: int, url: str) -> bool:
+    """Whether an address of a process's own network answers 200."""
+    ask = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)"
+    there = ["nsenter", f"--net=/proc/{node}/ns/net"] if ALONE else []
+    asked = [*there, sys.executable, "-c", ask, url]
+    return subprocess.run(asked, capture_output=True).returncode == 0
 
 
 def test_the_chart_names_the_images_of_compose():
