@@ -45,7 +45,8 @@ class Runner(noisy_count.Runner):
         own = counts[share_of(len(counts), records.share)]
         add = meter.laplace if parameters.noise == "laplace" else meter.gaussian
         values = np.array([count for _, count in own], dtype=np.int64)  # (labels of the share,)
-        noisy = add(values, sensitivity(parameters, terms), count_event(parameters))
+        part = records.share if records.share[1] > 1 else None  # shares are disjoint
+        noisy = add(values, sensitivity(parameters, terms), count_event(parameters), part)
         for (label, _), count in zip(own, noisy.tolist(), strict=True):
             progress.advance()
             yield Count(label, count)
