@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Self
 
 import httpx2
-from sqlalchemy import text
 
 from tests.composed import ROOT, Composed, encrypting_postgres
-from tests.encrypted import encrypted
-from tests.web.stack.test_composed import make_cluster, owner, ready, start_postgres, until
+from tests.web.stack.test_composed import migrated, ready, until
 from tests.workers.conftest import SAMPLE
 from tests.workers.jobs.test_jobs import DATA
 from workers.sample import LABELS
@@ -158,18 +156,7 @@ def started(folder: Path, roots: dict[str, Path]) -> Iterator[Contained]:
         raise SystemExit("no PostgreSQL with TLS is installed")
     made = Contained(folder, programs, roots)
     try:
-        names = ["localhost" if each == "broker" else each for each in made.command("certificates")]
-        assert made.run("certificates", *names) == 0, made.log("certificates")
-        (folder / "tls" / "localhost").rename(folder / "tls" / "broker")
-        make_cluster(made, programs)
-        start_postgres(made)
-        with owner(made, "postgres").connect() as connection:
-            connection.execute(text("CREATE DATABASE exchequer"))
-        made.start("broker")
-        behind = folder / "broker" / "valkey.sock"
-        until(behind.exists)
-        with encrypted(folder / "tls" / "broker", str(behind)) as made.broker_port:
-            assert made.run("migrate") == 0, made.log("migrate")
+        with migrated(made, programs):
             for name in ("web", "relay", "signer", "checks", "worker"):
                 made.start(name)
             until(lambda: ready(made))

@@ -54,6 +54,17 @@ def create_object(system: Any, path: str, content: bytes, **options: Any) -> boo
     return True
 
 
+def read_object(system: Any, path: str, **options: Any) -> bytes | None:
+    """Return an object, or None if it is not there. Raises FileNotFoundError for a lost bucket."""
+    try:  # with a place to begin at, it is not looked up before it is read
+        content: bytes = system.cat_file(path, start=0, **options)
+    except FileNotFoundError as error:
+        if error_code(error) == "NoSuchBucket":
+            raise
+        return None
+    return content
+
+
 def error_code(error: Exception) -> object:
     """Return what a server that speaks S3 calls an error, or None."""
     return getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")

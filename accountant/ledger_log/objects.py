@@ -24,7 +24,7 @@ from accountant.core.errors import LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.faults import reached
 from accountant.ledger_log import lines
-from accountant.ledger_log.kept_heads import create_object, error_code
+from accountant.ledger_log.kept_heads import create_object, read_object
 from accountant.ledger_log.lines import Logged, Position
 from accountant.ledger_log.log import LOCK_SECONDS, LedgerLog, Segment, add_lines
 from accountant.ledger_log.signed import SignedPlaces
@@ -92,13 +92,7 @@ class ObjectLog(LedgerLog):
     def _get(self, name: str) -> bytes | None:
         """Return an object, or None if it is not there."""
         system, root = self._store()
-        try:  # with a place to begin at, it is not looked up before it is read
-            content: bytes = system.cat_file(f"{root}/{name}", start=0, timeout=CALL_SECONDS)
-        except FileNotFoundError as error:
-            if error_code(error) == "NoSuchBucket":
-                raise
-            return None
-        return content
+        return read_object(system, f"{root}/{name}", timeout=CALL_SECONDS)
 
     def _create(self, name: str, content: bytes) -> bool:
         """Return whether an object was created; False if it is there."""

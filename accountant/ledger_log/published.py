@@ -14,7 +14,7 @@ from typing import Any
 
 from accountant.core.errors import LogUnusable
 from accountant.core.transparency.tiles import Files, Folder
-from accountant.ledger_log.kept_heads import create_object, error_code, is_address
+from accountant.ledger_log.kept_heads import create_object, is_address, read_object
 
 #: Each call of the store ends after this.
 CALL_SECONDS = 10.0
@@ -54,13 +54,7 @@ class _Objects:
     def read(self, name: str) -> bytes | None:
         """Return an object, or None if it is not there."""
         with self._asking(name, "read") as (system, path):
-            try:  # with a place to begin at, it is not looked up before it is read
-                content: bytes = system.cat_file(path, start=0, timeout=CALL_SECONDS)
-            except FileNotFoundError as error:
-                if error_code(error) == "NoSuchBucket":
-                    raise
-                return None
-        return content
+            return read_object(system, path, timeout=CALL_SECONDS)
 
     def create(self, name: str, data: bytes) -> bool:
         """Like Files.create: two who write at once never replace each other's."""

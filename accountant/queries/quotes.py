@@ -256,20 +256,24 @@ def duration(
     if not ran:
         return None
     kind = "rehearsal" if reads_records else "job"
-    counted = f"the last {kind}" if len(ran) == 1 else f"the last {len(ran)} {kind}s"
-    like = f"{counted} of this mechanism{' with this model' if mechanism.uses_model else ''} here"
+    like = f"of this mechanism{' with this model' if mechanism.uses_model else ''} here"
     wanted = work(parameters, terms, terms.public_size) if reads_records else None
-    seconds = None
     if wanted is not None:
         sized = [(done, float(row.seconds)) for row in ran if (done := _work(mechanism, row))]
         seconds = predicted(sized, wanted)
-    if seconds is not None:
-        sentence = f"about {in_words(seconds)}, by its size and {like}"
-        return Duration(seconds=seconds, jobs=len(ran), sized=True, sentence=sentence)
-    seconds = float(median(row.seconds for row in ran))
-    of = "" if len(ran) == 1 else "the median of "
-    sentence = f"{in_words(seconds)} in {of}{like}, of any size"
-    return Duration(seconds=seconds, jobs=len(ran), sized=False, sentence=sentence)
+        if seconds is not None:  # of at least three, and not of those without a size
+            told = (
+                f"about {in_words(seconds)}, by its size and the last {len(sized)} {kind}s {like}"
+            )
+            return Duration(seconds=seconds, jobs=len(sized), sized=True, sentence=told)
+    seconds, of = (
+        float(median(row.seconds for row in ran)),
+        f"the median of the last {len(ran)} {kind}s",
+    )
+    told = (
+        f"{in_words(seconds)} in {f'the last {kind}' if len(ran) == 1 else of} {like}, of any size"
+    )
+    return Duration(seconds=seconds, jobs=len(ran), sized=False, sentence=told)
 
 
 def _work(mechanism: Mechanism[Any], run: Row[Any]) -> Work | None:

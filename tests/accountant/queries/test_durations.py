@@ -72,10 +72,17 @@ def test_rehearsals_with_fields_of_an_older_release_have_no_size(bench, owner):
     for seconds in (5, 6, 7):
         ran(bench, owner, seconds, rehearsal_corpus=corpus)
     assert told(bench).sized
+    ran(bench, owner, 500, rehearsal_corpus=corpus)
     older = "UPDATE jobs SET parameters = parameters || '{\"gone\": 1}' WHERE mechanism LIKE 'reh%'"
+    newest = " AND created_at = (SELECT max(created_at) FROM jobs WHERE mechanism LIKE 'reh%')"
+    with owner.begin() as connection:
+        connection.execute(text(older + newest))
+    found = told(bench)
+    assert (found.sized, found.jobs) == (True, 3)
+    assert "the last 3 rehearsals" in found.sentence
     with owner.begin() as connection:
         connection.execute(text(older))
-    assert (told(bench).seconds, told(bench).sized) == (6, False)
+    assert (told(bench).seconds, told(bench).sized) == (6.5, False)
 
 
 def test_no_job_that_reads_records_is_counted(bench, owner):

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -48,26 +49,31 @@ def composed() -> Iterator[Composed]:
     folder.chmod(0o755)
     made = Composed(folder, programs)
     try:
-        # The broker's certificate is for a name that leads to this machine.
-        entrypoint = [
-            "localhost" if part == "broker" else part for part in made.command("certificates")
-        ]
-        assert made.run("certificates", *entrypoint) == 0, made.log("certificates")
-        (folder / "tls" / "localhost").rename(folder / "tls" / "broker")
-        make_cluster(made, programs)
-        start_postgres(made)
-        with owner(made, "postgres").connect() as connection:
-            connection.execute(text("CREATE DATABASE exchequer"))
-        made.start("broker")
-        behind = folder / "broker" / "valkey.sock"
-        until(behind.exists)
-        with encrypted(folder / "tls" / "broker", str(behind)) as made.broker_port:
-            assert made.run("migrate") == 0, made.log("migrate")
+        with migrated(made, programs):
             yield made
             made.stop()  # while the broker can be reached: a worker says goodbye to it
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def migrated(made: Composed, programs: Path) -> Iterator[None]:
+    """Certificates, both servers and the migrated database, while the block lasts."""
+    # The broker's certificate is for a name that leads to this machine.
+    names = ["localhost" if part == "broker" else part for part in made.command("certificates")]
+    assert made.run("certificates", *names) == 0, made.log("certificates")
+    (made.folder / "tls" / "localhost").rename(made.folder / "tls" / "broker")
+    make_cluster(made, programs)
+    start_postgres(made)
+    with owner(made, "postgres").connect() as connection:
+        connection.execute(text("CREATE DATABASE exchequer"))
+    made.start("broker")
+    behind = made.folder / "broker" / "valkey.sock"
+    until(behind.exists)
+    with encrypted(made.folder / "tls" / "broker", str(behind)) as made.broker_port:
+        assert made.run("migrate") == 0, made.log("migrate")
+        yield
 
 
 def make_cluster(made: Composed, programs: Path) -> None:
