@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from accountant.catalogue import models, registration
 from accountant.core import mechanisms
+from accountant.core.errors import ResultsAway
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.core.privacy.price import Terms
@@ -600,12 +601,31 @@ def test_a_part_of_what_is_left_decides_and_fits(site):
         assert answer.json["problems"][0]["field"] == "share"
 
 
-def test_paid_counts_of_labels_are_named_for_texts_in_one_click(site, publish):
-    browser = site.pages("analyst")
-    body = site.job(mechanism="noisy-count", model=None, parameters={"epsilon": 0.5})
+def counted(site, publish, epsilon: float) -> str:
+    """A job whose counts of both labels are published."""
+    body = site.job(mechanism="noisy-count", model=None, parameters={"epsilon": epsilon})
     job = site.api("analyst").post("/jobs", body).json["id"]
     site.api("steward").post(f"/decisions/{job}/answer", {"yes": True, "reason": "it fits"})
     publish(job, b'{"label": "a", "count": 300}\n{"label": "b", "count": -3}\n')
+    return job
+
+
+def test_a_form_waits_once_for_results_that_are_away(site, publish, monkeypatch):
+    counted(site, publish, 0.01), counted(site, publish, 0.02)
+    asked = []
+
+    def away(*given):
+        asked.append(given)
+        raise ResultsAway
+
+    monkeypatch.setattr(job_form_defaults.outputs, "first_texts", away)
+    page = site.pages("analyst").get(f"{site.dataset}/submit?mechanism=private-prediction")
+    assert (page.status_code, len(asked)) == (200, 1)
+
+
+def test_paid_counts_of_labels_are_named_for_texts_in_one_click(site, publish):
+    browser = site.pages("analyst")
+    job = counted(site, publish, 0.5)
     page = browser.get(f"/jobs/{job}").text
     link = unescape(re.search(r'href="([^"]+label_counts=[^"]+)"', page)[1])
     form = fields(browser.get(link).text)
