@@ -11,40 +11,32 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-#: Those that ask for `warm_service` or `warm_engine`, in two chains, each in one process with one
-#: service. Another module that does starts a service of its own. First of all stand those for which
-#: no worker loads torch, as one of them starts a worker again.
+#: Those that ask for `warm_service` or `warm_engine`: a chain in one process with one service, as
+#: its workers load torch once. Another module that does starts a service of its own. First of all
+#: stand those for which no worker loads torch, as one of them starts a worker again.
 WARM = (
-    (
-        "test_artifact_jobs",
-        "test_secret_jobs",
-        "test_public_jobs",
-        "test_jobs",
-        "test_coin_jobs",
-        "test_malformed_messages",
-        "test_private_prediction_examples",
-    ),
-    (
-        "test_summary_jobs",
-        "test_dp_kps_examples",
-        "test_evolution_examples",
-        "test_epsvec_examples",
-        "test_endpoint_jobs",
-        "test_evaluation_job",
-        "test_invisible_ink_example",
-        "test_corpora",
-    ),
+    "test_artifact_jobs",
+    "test_secret_jobs",
+    "test_public_jobs",
+    "test_jobs",
+    "test_coin_jobs",
+    "test_malformed_messages",
+    "test_private_prediction_examples",
+    "test_summary_jobs",
+    "test_dp_kps_examples",
+    "test_evolution_examples",
+    "test_epsvec_examples",
+    "test_endpoint_jobs",
+    "test_evaluation_job",
+    "test_invisible_ink_example",
+    "test_corpora",
 )
-_CHAINS = {
-    module: f"warm service {number}" for number, chain in enumerate(WARM) for module in chain
-}
+CHAIN = "the warm service"
 #: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after
 #: these.
 LONGEST = (
-    *WARM[0],
-    *WARM[1],
+    *WARM,
     "test_first_use",
-    "test_survival",
     "test_analyst_journey",
     "test_accessibility",
     "test_client_docs",
@@ -90,8 +82,7 @@ def longest_first(items: list[pytest.Item]) -> None:
 def is_last_of_chain(path: Path, items: list[pytest.Item]) -> bool:
     """Return True if no later module of the same process shares its warm service."""
     stems = list(dict.fromkeys(item.path.stem for item in items))
-    chain = _CHAINS.get(path.stem)
-    return chain is None or path.stem == [stem for stem in stems if _CHAINS.get(stem) == chain][-1]
+    return path.stem not in WARM or path.stem == [stem for stem in stems if stem in WARM][-1]
 
 
 class OneProcessAModule(LoadScopeScheduling):
@@ -128,7 +119,7 @@ class OneProcessAModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return _CHAINS.get(Path(path).stem, path)
+        return CHAIN if Path(path).stem in WARM else path
 
 
 def is_left_out(path: Path, wanted: str) -> bool:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -121,23 +122,24 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
     return world
 
 
-@pytest.fixture
-def twins(servers, password_hash, tmp_path, monkeypatch) -> Iterator[list[World]]:
-    # When /healthz says that jobs wait for a worker depends on the clock, and on nothing private.
-    monkeypatch.setattr(hardware, "SECONDS", 3600)
+@pytest.fixture(scope="module")
+def twins(servers, password_hash, tmp_path_factory) -> Iterator[list[World]]:
     tallies.register()
     with ExitStack() as stack:
         stack.callback(tallies.forget)
+        # When /healthz says that jobs wait for a worker depends on the clock, and on nothing
+        # private.
+        stack.enter_context(patch.object(hardware, "SECONDS", 3600))
         made = []
         for name, facts in zip(("first", "second"), FACTS, strict=True):
             url = as_application(servers, stack.enter_context(fresh_database(servers)))
             engine = connect(url)
             stack.callback(engine.dispose)
-            home = tmp_path / name / "home"
+            folder = tmp_path_factory.mktemp(name) / name
             # How much of its limit somebody has left depends on the clock, and on nothing private.
             unlimited = {"requests_per_person": 0, "requests_per_address": 0}
-            app = create_app(Settings(home=home, DATABASE_URL=url, **unlimited))
-            made.append(make_twin(engine, app, password_hash, tmp_path / name, facts))
+            app = create_app(Settings(home=folder / "home", DATABASE_URL=url, **unlimited))
+            made.append(make_twin(engine, app, password_hash, folder, facts))
         yield made
 
 
@@ -228,14 +230,14 @@ def seen_alone(world: World) -> tuple[dict[str, Look], set[Charge]]:
     return seen(world), set(second_calculation._known)
 
 
-def test_no_route_shows_an_analyst_a_private_fact(twins):
-    (first, charges), (second, others) = (seen_alone(world) for world in twins)
-    assert charges == others
-    assert charges, "both have begun a transaction again"
-    assert first.keys() == second.keys()
-    differing = [name for name in first if first[name] != second[name]]
-    assert not differing, [(name, first[name], second[name]) for name in differing][:1]
-    assert sum(each.status < 400 for each in first.values()) > 60
+def test_the_comparison_has_power(twins):
+    """Those who may know see the difference: the facts do differ, and the comparison would
+    notice.
+    """
+    for path in ("/datasets/data-twin", "/datasets/data-twin/ex-post"):
+        first, second = (look(partial(world.site.api("steward").get, path)) for world in twins)
+        assert first.status == second.status == 200
+        assert first.body != second.body
 
 
 def test_no_notice_of_ones_own_tells_a_private_fact(twins):
@@ -252,11 +254,11 @@ def test_no_notice_of_ones_own_tells_a_private_fact(twins):
     assert any("job.succeeded" in body for body in said[0])
 
 
-def test_the_comparison_has_power(twins):
-    """Those who may know see the difference: the facts do differ, and the comparison would
-    notice.
-    """
-    for path in ("/datasets/data-twin", "/datasets/data-twin/ex-post"):
-        first, second = (look(partial(world.site.api("steward").get, path)) for world in twins)
-        assert first.status == second.status == 200
-        assert first.body != second.body
+def test_no_route_shows_an_analyst_a_private_fact(twins):
+    (first, charges), (second, others) = (seen_alone(world) for world in twins)
+    assert charges == others
+    assert charges, "both have begun a transaction again"
+    assert first.keys() == second.keys()
+    differing = [name for name in first if first[name] != second[name]]
+    assert not differing, [(name, first[name], second[name]) for name in differing][:1]
+    assert sum(each.status < 400 for each in first.values()) > 60

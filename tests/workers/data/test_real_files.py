@@ -1,4 +1,4 @@
-"""Real files: reviews, news, abstracts, posts, word lists; records and units beside counts by hand.
+"""Real files: reviews, news, abstracts; records and units beside counts by hand.
 
 Each file is counted by the standard library alone, read as it is, and read again as other libraries
 write it: in parts of other formats, with its identifiers typed as they come.
@@ -22,18 +22,10 @@ KEY = b"k" * 32
 #: file -> (column of the text, of the unit, of the label).
 FILES: dict[str, tuple[str, str | None, str | None]] = {
     "ag_news/test.csv.gz": ("description", None, "label_name"),
-    "ag_news/train10k.csv.gz": ("text", None, "noisy_label"),
-    "dbpedia14/train14k.csv.gz": ("text", None, "label_name"),
-    "imdb/train10k.csv.gz": ("text", "id", "label"),
-    "imdb/unsup15k.csv.gz": ("text", "id", None),
     "openreview/iclr2017_reviews.csv.gz": ("review", "title", "rating"),
     "opinion_summaries/fewsum.jsonl.gz": ("reviews", "id", "category"),
     "pubmedqa/pqa_labeled.jsonl.gz": ("question", "pmid", None),
-    "reddit_ngrams/reddit_bigrams.csv.gz": ("bigram", "author", None),
-    "vocab/symspell_en_82765.csv.gz": ("word", None, None),
-    "vocab/google_2grams_english.csv.gz": ("ngram", None, None),
     "yelp_augpe/dev.csv.gz": ("text", None, "label1"),
-    "yelp_augpe/test.csv.gz": ("text", None, "label2"),
 }
 
 

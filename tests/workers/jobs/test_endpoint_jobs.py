@@ -63,10 +63,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def source(desk, folder) -> tuple[str, dict[str, str]]:
+def dataset(desk, folder) -> str:
+    made = small(desk, folder)
+    allowances.allow(desk.engine, made, Allowance("10", "0.000001", "test"), desk.steward)
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(desk, dataset) -> tuple[str, dict[str, str]]:
     """(dataset, what an evaluation of its job names besides a judge)."""
-    dataset = small(desk, folder)
-    allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = desk.submit(dataset, tokens_per_batch=6, max_text_tokens=2, record_tokens=24)
     assert desk.ended(job_id)["state"] == "succeeded"
     corpus = f"corpus-{uuid.uuid4().hex[:6]}"
@@ -90,6 +95,7 @@ def judged(desk, source, judge: str):
     return submission.submit(desk.engine, request, desk.analyst)
 
 
+@pytest.mark.release
 def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, served):
     name = endpoint("good", "good")
     job = desk.ended(judged(desk, source, name))
@@ -124,12 +130,13 @@ def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, serve
     assert desk.ended(job_id)["state"] == "succeeded"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("behaviour", "declared", "reason"),
     [
         ("refuses/401", {}, "answered 401"),
-        pytest.param("refuses/400", {}, "answered 400", marks=pytest.mark.release),
-        pytest.param("good", {"requests": 1}, "spending limit", marks=pytest.mark.release),
+        ("refuses/400", {}, "answered 400"),
+        ("good", {"requests": 1}, "spending limit"),
     ],
 )
 def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
@@ -178,7 +185,7 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
 # --- who may ask --------------------------------------------------------------------------------
 
 
-def private(desk, source, **parameters):
+def private(desk, dataset, **parameters):
     short = {
         "template": "{examples}Another ({label}):",
         "description": "text",
@@ -193,15 +200,15 @@ def private(desk, source, **parameters):
         "record_tokens": 16,
         **parameters,
     }
-    request = JobRequest(source[0], "epsvec", desk.model, {**values, "rejection": "judge"}, "test")
+    request = JobRequest(dataset, "epsvec", desk.model, {**values, "rejection": "judge"}, "test")
     return submission.submit(desk.engine, request, desk.analyst)
 
 
-def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
+def test_a_job_that_reads_records_may_name_no_endpoint(desk, dataset, endpoint):
     with pytest.raises(
         InvalidRequest, match=r"parameters\.judge: an endpoint is asked by jobs that read no"
     ):
-        private(desk, source, judge=endpoint("good"))
+        private(desk, dataset, judge=endpoint("good"))
 
 
 def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(
@@ -211,7 +218,7 @@ def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(
     name = endpoint("good")
     dataset = small(desk, folder, policy={})
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
-    job_id = private(desk, (dataset,), judge=desk.model, record_tokens=16, candidates=2, partners=2)
+    job_id = private(desk, dataset, judge=desk.model, record_tokens=16, candidates=2, partners=2)
     seen = wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")
     assert seen["state"] == "awaiting_approval", seen
     named = {"kind": "endpoint", "name": name, "sha256": desk.model_state(name)["facts"]["sha256"]}
@@ -236,9 +243,9 @@ def test_an_address_inside_is_refused(desk, endpoint, url):
     assert found["error"].startswith("path: ")
 
 
-def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, source, endpoint):
+def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, dataset, endpoint):
     name = endpoint("good")
-    request = JobRequest(source[0], "private-prediction", name, {"tokens_per_batch": 4}, "test")
+    request = JobRequest(dataset, "private-prediction", name, {"tokens_per_batch": 4}, "test")
     with pytest.raises(InvalidRequest, match="model"):
         submission.submit(desk.engine, request, desk.analyst)
     spec = models.EndpointSpec(model="m", version="1")
@@ -348,9 +355,9 @@ def test_an_endpoint_that_stays_away_fails_the_job_by_name_and_it_can_be_asked_a
     assert desk.facts(clusters[0])["secret"] == charged
 
 
-def test_a_paid_evolution_may_name_no_endpoint(desk, clusters, endpoint):
+def test_a_paid_evolution_may_name_no_endpoint(desk, dataset, endpoint):
     raw = {"epsilon": 1.0, "samples": 2, "writer": endpoint("good"), "max_tokens": 8}
-    request = JobRequest(clusters[0], "aug-pe", desk.model, raw, "test")
+    request = JobRequest(dataset, "aug-pe", desk.model, raw, "test")
     with pytest.raises(
         InvalidRequest, match=r"parameters\.writer: an endpoint is asked by jobs that read no"
     ):

@@ -1,6 +1,6 @@
 """Survival of real workers: shared jobs, processes that die, limits, a broker that says nothing.
 
-What is for a release alone is proved in one process by test_attempts and test_resuming.
+In one process test_attempts, test_parts and test_resuming prove what a lost worker costs.
 """
 
 import json
@@ -30,7 +30,7 @@ from tests.workers.conftest import published, wait_for
 from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 from web.local import redis_url
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 FAN_OUT = 3
 
@@ -87,7 +87,6 @@ def sound(desk: Desk, dataset: str) -> None:
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
-@pytest.mark.release  # test_parts: a lost part runs again, and the others keep what they have
 def test_a_shared_job_goes_on_when_one_of_its_workers_is_killed(desk, dataset, service):
     """It is published in the order of its labels, whoever wrote them."""
     service.start("generate2")
@@ -105,7 +104,6 @@ def test_a_shared_job_goes_on_when_one_of_its_workers_is_killed(desk, dataset, s
     sound(desk, dataset)
 
 
-@pytest.mark.release
 def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, dataset, service):
     job_id = desk.submit(dataset, tokens_per_batch=60)
     reads(desk, job_id)
@@ -201,7 +199,6 @@ def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -
     return job
 
 
-@pytest.mark.release
 def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, dataset, service):
     assert "generate2" not in service.running, "one worker alone runs every part"
     job_id = desk.submit(dataset, tokens_per_batch=40)
@@ -216,7 +213,6 @@ def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, d
     sound(desk, dataset)
 
 
-@pytest.mark.release
 def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, service):
     job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.5)
@@ -233,7 +229,6 @@ def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, 
     sound(desk, dataset)
 
 
-@pytest.mark.release
 def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
     desk, dataset, service, tmp_path
 ):

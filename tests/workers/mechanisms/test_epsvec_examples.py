@@ -13,12 +13,14 @@ from accountant.queries import entries, integrity
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, published, result
-from tests.workers.jobs.test_jobs import LABELS, Desk
+from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 from workers.sample import THEMES
 
 pytestmark = pytest.mark.slow
 
 EXAMPLES = ROOT / "examples"
+#: Of the example's 24 candidates, 48 partners and 16 texts.
+SHORT = {"candidates": 6, "partners": 8, "samples": 4}
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +28,16 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
     return Desk(warm_engine, tmp_path_factory.mktemp("data"))
 
 
-def with_allowance(desk) -> str:
-    """Half of the bundled reviews, with what one such job needs."""
-    name = desk.dataset(None, public_size=1500)
+def with_allowance(desk, most: int | None) -> str:
+    """So many of the bundled reviews of a label, with what one such job needs."""
+    name = desk.dataset(most, public_size=1500)
     allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    return with_allowance(desk)
+    return with_allowance(desk, MANY)
 
 
 def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
@@ -63,23 +65,25 @@ def tells_of_private_reviews(texts: list[dict]) -> bool:
 
 @pytest.fixture(scope="module")
 def first(desk, dataset) -> dict:
-    job = desk.ended(ask(desk, dataset, "epsvec"))
+    job = desk.ended(ask(desk, dataset, "epsvec", **SHORT))
     assert job["state"] == "succeeded", job
     return job
 
 
-def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_about(
-    desk, dataset, first
-):
+@pytest.mark.release
+def test_the_whole_example_tells_what_the_private_reviews_are_about(desk):
+    """One noise in about twenty hides what they are about."""
+    jobs = (desk.ended(ask(desk, with_allowance(desk, None), "epsvec")) for _ in range(2))
+    assert any(tells_of_private_reviews(texts_of(desk, job)) for job in jobs)
+
+
+def test_the_first_job_pays_its_price_and_holds_no_private_text(desk, dataset, first):
     reserved, committed = first["entries"]
     assert (reserved["kind"], committed["kind"]) == ("RESERVE", "COMMIT")
     assert reserved["costs"] == committed["costs"]
     assert first["progress"]["done"] == first["progress"]["total"]
     texts = texts_of(desk, first)
     assert {each["label"] for each in texts} == set(LABELS)
-    if not tells_of_private_reviews(texts):  # one noise in about twenty hides what they are about
-        again = desk.ended(ask(desk, with_allowance(desk), "epsvec"))
-        assert tells_of_private_reviews(texts_of(desk, again))
     with desk.engine.connect() as connection:
         rows = artifacts.of_job(connection, uuid.UUID(first["id"]))
     assert [(row.name, row.kind) for row in rows] == [

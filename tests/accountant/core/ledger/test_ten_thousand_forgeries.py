@@ -1,5 +1,5 @@
 """10,000 forged exports, each a true one with something changed: none verifies that states
-something false. Each change runs 2,500 of them, a release all.
+something false. Each change runs 1,000 of them, a release all.
 
 A third change the text and leave its hashes. The others are what the owner of a database can do: an
 entry is changed, every hash after it made anew, and the totals are those that the entries add up
@@ -31,7 +31,7 @@ from tests.ledger_exports import DATASET
 from tests.passkeys import signed_ledger
 
 Document = dict[str, Any]
-TURNS, FEW, EACH = 20, 5, 500
+TURNS, FEW, EACH = 20, 2, 500
 
 
 class Truth(NamedTuple):

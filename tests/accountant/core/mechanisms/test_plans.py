@@ -107,11 +107,10 @@ def check(goal: str, terms: Terms, affordable: Callable[[Price], bool], facts: d
     return found.outlook.verdict
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.slow)])
-def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused(count):
+def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused():
     chance = random.Random(37)
     verdicts = {goal: set() for goal in PLANNED}
-    for _ in range(count):
+    for _ in range(500):
         goal = chance.choice(list(PLANNED))
         facts = {
             "context_tokens": chance.choice([None, 64, 88, 128, 256, 512, 8192]),

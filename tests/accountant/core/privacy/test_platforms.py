@@ -32,7 +32,7 @@ from accountant.core.privacy.filters import portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
 ROOT = Path(__file__).resolve().parents[4]
-EVENTS = 150
+EVENTS = 40
 
 
 def drawn(draw: random.Random) -> Event:
