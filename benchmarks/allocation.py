@@ -1,5 +1,4 @@
-"""What a secret coin buys: tables of docs/accounting.md, section 10.8. `python -m
-benchmarks.allocation`
+"""What a secret coin buys: `python -m benchmarks.allocation`.
 
 The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5,
 one unit added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin

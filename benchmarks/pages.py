@@ -34,7 +34,6 @@ from accountant.identities import credentials
 from accountant.queries import integrity
 from accountant.settings import Settings
 from benchmarks.admission import Ground, new_ground
-from benchmarks.admission_parts import postmaster_of, server_seconds
 from benchmarks.long_history import Size, before_the_history, make, person_named, things
 from tests.web.routes import API, PAGES
 from web.app import create_app
@@ -243,6 +242,25 @@ LEFT_OUT = {
     "sign_in.provider_again": "no provider is set up",
     "sign_in.provider_left": "no provider is set up",
 }
+
+
+def postmaster_of(folder: Path) -> int:
+    """The process of the server whose files lie in `folder`."""
+    (written,) = folder.rglob("postmaster.pid")
+    return int(written.read_text().split()[0])
+
+
+def server_seconds(postmaster: int) -> float:
+    """Processor time of all processes of a PostgreSQL server so far."""
+    total = 0
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == postmaster or int(each.name) == postmaster:
+                total += int((each / "schedstat").read_text().split()[0])
+        except OSError:  # it ended while we looked
+            continue
+    return total / 1e9
 
 
 def require_all(app: Flask) -> None:

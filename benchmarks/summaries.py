@@ -34,7 +34,6 @@ from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.group_means import Group
 from accountant.core.mechanisms.summary_oneshot import event
 from accountant.core.privacy.price import Terms
-from benchmarks.clustering import forget_peak, megabytes
 from benchmarks.summaries_data import DATA, Data
 from benchmarks.summaries_judge import Judge, nats
 from workers import models
@@ -319,6 +318,18 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         "n": size,
         "T": tokens,
     }
+
+
+def megabytes(field: str) -> float:
+    """VmRSS, what this process holds, or VmHWM, the most that it held since `forget_peak`."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{field}:")[2].split()[0]) / 1024
+
+
+def forget_peak() -> float:
+    """From here on VmHWM is the peak; what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return megabytes("VmRSS")
 
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Corpora of benchmarks.utility: the part that stands for private data, and a held-out part to
+"""Corpora of benchmarks: the part that stands for private data, and a held-out part to
 compare with.
 
 All of them are published corpora; "private" is the part they play. Both parts are balanced over

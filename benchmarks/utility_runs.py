@@ -1,6 +1,4 @@
-"""Texts for benchmarks.utility: the mechanisms' own runners under a meter that reserves their real
-price.
-"""
+"""Texts of mechanisms' own runners, under a meter that reserves their real price."""
 
 import secrets
 import time
@@ -17,7 +15,6 @@ from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from benchmarks import utility_data
 from benchmarks.kps import english
-from benchmarks.utility_cells import Made
 from benchmarks.utility_data import PUBLIC, embedder
 from workers import mechanisms as runners
 from workers.data.corpora import Corpus
@@ -25,6 +22,9 @@ from workers.data.records import Records
 from workers.interface import Artifact, Progress, Public, Released, Text
 from workers.models import LocalModel
 from workers.noise.meter import Meter
+
+#: Texts and figures of one run, as JSON.
+Made = dict[str, Any]
 
 DELTA_POWER = 1.1
 ROWS = 64  # texts written side by side where there is a context for each
