@@ -2,17 +2,22 @@
 share of what is left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
+from accountant import tables
+from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms import group_plans, summary_adapter
 from accountant.core.mechanisms.outlooks import Outlook
-from accountant.core.mechanisms.planning import PLANNED, SHARES, Proposal, propose_least
+from accountant.core.mechanisms.planning import PLANNED, SHARES, propose_least
+from accountant.core.mechanisms.proposals import NOTHING, Known, Proposal
+from accountant.core.mechanisms.summary_oneshot import ADAPTER
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import models
@@ -25,7 +30,11 @@ from accountant.queries.quotes import (
     standing_for,
 )
 from accountant.schema import quotes
+from accountant.transactions import artifacts
 from accountant.transactions.job_requests import check_data, terms_of
+
+#: Released artifacts, the newest, among which an adapter is looked for.
+MOST_ARTIFACTS = 200
 
 
 def proposal_on(
@@ -65,13 +74,15 @@ def proposal_on(
         offered,
         mechanism,
         SHARES if share is None else (share,),
+        _known(engine, viewer, named, offered) if goal == "summaries" else NOTHING,
     )
     if standing.accounts.dp is None:
         found = Proposal(goal, Outlook("not enough", "the dataset has no allowance yet"))
-    uses_model = found.mechanism is not None and mechanisms.get(found.mechanism).uses_model
+    asked = None if found.mechanism is None else mechanisms.get(found.mechanism)
+    uses_model = asked is not None and asked.uses_model
     return quotes.Proposal(
         goal=goal,
-        share=part,
+        share=0.0 if asked is not None and asked.public else part,
         outlook=_required(found),
         mechanism=found.mechanism,
         model=named if uses_model else None,
@@ -100,3 +111,31 @@ def _model(
     if named is not None:
         raise invalid("model", f"{named[:80]!r} is not ready here", "a registered language model")
     return None, {}
+
+
+def _known(engine: Engine, viewer: Actor, model: str | None, offered: Collection[str]) -> Known:
+    """Return what summaries need: adapters that the viewer may use, the newest first, and corpora
+    that one can be trained on, the largest first.
+    """
+    ready = {
+        each["name"]: each["facts"] for each in corpora.listing(engine, viewer) if _is_ready(each)
+    }
+    rows = artifacts.listing(engine, viewer, limit=MOST_ARTIFACTS)
+    found = [row["job"] for row in rows if row["kind"] == ADAPTER and row["model"] == model]
+    jobs = tables.jobs
+    with reading(engine) as connection:
+        query = select(jobs.c.id, jobs.c.parameters).where(jobs.c.id.in_(found))
+        trained = {str(row.id): row.parameters for row in connection.execute(query)}
+    trainable = sorted(ready, key=lambda name: -ready[name]["texts"])
+    return Known(
+        {job: trained[job] for job in found if trained[job]["corpus"] in ready},
+        tuple(trainable) if summary_adapter.MECHANISM.id in offered else (),
+    )
+
+
+def _is_ready(corpus: Mapping[str, Any]) -> bool:
+    """Return True for a corpus whose labels have a set of texts, a target and some to spare."""
+    facts = corpus["facts"] or {}
+    labels = max(1, len(facts.get("labels", ())))
+    enough = facts.get("texts", 0) // labels >= 2 * group_plans.TRAINING["set_size"]
+    return bool(corpus["state"] == "ready" and enough)

@@ -15,7 +15,7 @@ from web.cli.session import connect
 def ask(
     dataset: DatasetName,
     goal: Annotated[
-        str, typer.Option("--for", metavar="texts|phrases|counts", help="What you want.")
+        str, typer.Option("--for", metavar="texts|phrases|summaries|counts", help="What you want.")
     ] = "texts",
     share: Annotated[
         float | None, typer.Option(help="Of what is left at most this part, 0 to 1.")
@@ -41,7 +41,10 @@ def ask(
             ("mechanism", found["mechanism"]),
             ("model", found["model"]),
             ("writes", made and made["sentence"]),
-            ("spends at most", f"{found['share']:.0%} of what is left"),
+            (
+                "spends",
+                f"at most {found['share']:.0%} of what is left" if found["share"] else "nothing",
+            ),
             ("you still name", found["lacks"]),
         )
         if value is not None

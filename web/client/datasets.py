@@ -58,7 +58,7 @@ class Dataset:
         model: str | None = None,
         project: str | None = None,
     ) -> Proposal:
-        """Return what to ask for here to reach a goal: texts, phrases or counts, and its outlook.
+        """Return what to ask for here to reach a goal (texts, phrases, summaries, counts).
 
         share: the part of what is left that it may spend. `mechanism` is None where nothing would
         be enough; otherwise `submit(found.mechanism, found.parameters, model=found.model)` asks.

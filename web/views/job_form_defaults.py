@@ -14,8 +14,9 @@ from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound, ResultsAway
 from accountant.core.mechanisms import noisy_count, rehearsal
+from accountant.core.mechanisms.aug_pe import evolution_shape
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.planning import PLANNED, evolution_shape
+from accountant.core.mechanisms.planning import PLANNED
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.identities.actor import Actor
 from accountant.queries import datasets, plans
@@ -108,14 +109,18 @@ def proposed(
         return None
     named = None if only is None else only.id
     found = plans.proposal_on(engine(), dataset, goal, actor, mechanism=named)
-    told, share = found.outlook.sentence, {"share": f"{100 * found.share:.0f}"}
+    told = found.outlook.sentence
+    share = {"share": f"{100 * found.share:.0f}"} if found.share else {}
     mechanism = mechanisms.get(found.mechanism or named or DEFAULT_MECHANISM)
     values = {**_begins(mechanism), **share}
     if found.mechanism is None:
         return Start(values, told, is_hopeless=True)
     model = {} if found.model is None else {"model": found.model}
     stated = schema_forms.typed(found.parameters, mechanism.schema)
-    return Start({**values, **stated, **model}, "This is a proposal: change what you like.")
+    told = "This is a proposal: change what you like."
+    if mechanism.goal != goal:  # what has to run before it
+        told = " ".join(found.notes)
+    return Start({**values, **stated, **model}, told)
 
 
 def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:

@@ -184,3 +184,21 @@ MECHANISM = Mechanism(
         EVOLUTION: "every sample with its origin, and each epoch's noisy counts and survivors"
     },
 )
+
+
+#: Rounds and variations of a form's defaults.
+EPOCHS, VARIATIONS = 3, 3
+
+
+def evolution_shape(terms: Terms, epsilon: float) -> dict[str, int]:
+    """Return parameters with so few candidates that their votes stand out of the noise: three
+    times its σ each, if all were alike.
+
+    Raises InvalidRequest for an ε that it can't serve.
+    """
+    shape = {"epochs": EPOCHS, "variations": VARIATIONS}
+    parsed = MECHANISM.parse({**shape, "epsilon": epsilon}, terms)
+    multiplier = resolved(parsed.noise_multiplier, "noise_multiplier")
+    sigma = multiplier * float(sensitivity(parsed, terms))
+    voters = (terms.public_size or 0) / max(1, len(terms.labels))
+    return {**shape, "samples": max(1, int(voters / (3 * sigma)) // (VARIATIONS + 1))}

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count
+from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, group_means, noisy_count
 from accountant.core.mechanisms.base import Mechanism, Yield
 from accountant.core.mechanisms.batches import STUB_TOKENS
 from accountant.core.mechanisms.noise_fields import amount, resolved
+from accountant.core.mechanisms.summary_oneshot import STATE_LENGTHS, SummaryOneshot
 from accountant.core.privacy.price import Terms
 
 Verdict = Literal["good", "thin", "not enough"]
@@ -28,6 +29,8 @@ GOOD_FLOOR, MOST_FLOOR = 0.05, 0.15
 GOOD_NOISE, MOST_NOISE = 0.25, 1.0
 #: Key phrases are good from so many terms on.
 GOOD_TERMS = 200
+#: Summaries are good from groups of so many records on.
+GOOD_GROUP = 100
 #: Tokens of a vocabulary, where the model's facts don't say.
 ASSUMED_VOCABULARY = 50_000
 #: Texts of models below this size are thin at best: of 78 texts of SmolLM2-135M that somebody read,
@@ -171,6 +174,28 @@ def _counts(
     )
 
 
+def _means(
+    parameters: group_means.GroupMeans, terms: Terms, facts: Mapping[str, Any], made: Yield
+) -> Outlook:
+    """Hold the noise of the smallest group's mean against the longest state that counts."""
+    least = min(group_means.sizes(parameters, terms).values())
+    hidden = facts.get("hidden_size") or ASSUMED_HIDDEN
+    longest, untried = parameters.clip, False
+    if isinstance(parameters, SummaryOneshot):
+        hidden = min(hidden, parameters.components or hidden)
+        swept = STATE_LENGTHS.get(facts.get("sha256", ""))
+        longest, untried = min(longest, swept or longest), bool(facts) and swept is None
+    noise = group_means.sigma(parameters, terms) * math.sqrt(hidden) / longest
+    said = f"{made.sentence()}, with noise of {100 * noise:.0f} % of a mean's greatest length"
+    if least < GOOD_GROUP:
+        said += f"; groups of fewer than {GOOD_GROUP} records have little to sum up"
+    if untried:
+        said += ", at a clip that nobody has tried with this model"
+    good = least >= GOOD_GROUP and not untried
+    verdict = worst(verdict_of(noise, GOOD_NOISE, MOST_NOISE), "good" if good else "thin")
+    return Outlook(verdict, said, None, noise)
+
+
 def _phrases(parameters: dp_kps.DpKps, terms: Terms, _: Mapping[str, Any], made: Yield) -> Outlook:
     if terms.public_size is None:
         return Outlook("thin", "no public size says how many records stand behind a phrase")
@@ -218,4 +243,6 @@ _JUDGES: Mapping[str, Callable[[Any, Terms, Mapping[str, Any], Yield], Outlook]]
     "noisy-count": _counts,
     "dp-kps": _phrases,
     "aug-pe": _votes,
+    "summary-oneshot": _means,
+    "summary-token": _means,
 }

@@ -8,24 +8,35 @@ The rules are those that measurements support (docs/utility.md).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from accountant.core.errors import FieldProblem, InvalidRequest
-from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count, private_prediction
-from accountant.core.mechanisms.base import Mechanism, Yield
+from accountant.core.errors import InvalidRequest
+from accountant.core.mechanisms import (
+    dp_kps,
+    epsvec,
+    group_plans,
+    noisy_count,
+    private_prediction,
+    summary_adapter,
+    summary_oneshot,
+)
 from accountant.core.mechanisms.fitting import bisect_whole
-from accountant.core.mechanisms.noise_fields import resolved
 from accountant.core.mechanisms.outlooks import (
     GOOD_NOISE,
     LEAST_TOKENS,
     VERDICTS,
     Outlook,
-    outlook,
 )
-from accountant.core.privacy.price import Price, Terms
-
-Affordable = Callable[[Price], bool]
+from accountant.core.mechanisms.proposals import (
+    EPSILONS,
+    NOTHING,
+    Affordable,
+    Asked,
+    Known,
+    Proposal,
+    first_good,
+)
+from accountant.core.privacy.price import Terms
 
 #: Beyond so many texts, larger batches are better than more texts.
 SERVING_TEXTS = 200
@@ -36,52 +47,9 @@ SHARES = (0.1, 0.25, 0.5, 1.0)
 PLANNED: Mapping[str, tuple[str, ...]] = {
     "texts": (epsvec.MECHANISM.id, private_prediction.MECHANISM.id),
     "phrases": (dp_kps.MECHANISM.id,),
+    "summaries": (summary_oneshot.MECHANISM.id, summary_adapter.MECHANISM.id),
     "counts": (noisy_count.MECHANISM.id,),
 }
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What to ask for, and what it is worth. Without a mechanism: nothing would be enough.
-
-    `parameters`: those that are not the mechanism's defaults; `makes`: what the job writes, in the
-    mechanism's own words; `lacks`: what a person still has to name; `notes`: why it is as it is.
-    """
-
-    goal: str
-    outlook: Outlook
-    mechanism: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    makes: Yield | None = None
-    lacks: FieldProblem | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a proposal is for: the dataset's terms, the model's public facts, and what may be
-    spent.
-    """
-
-    terms: Terms
-    facts: Mapping[str, Any]
-    affordable: Affordable
-
-    def proposal(
-        self, mechanism: Mechanism[Any], raw: Mapping[str, Any], notes: tuple[str, ...] = ()
-    ) -> Proposal | None:
-        """Return this request with its outlook; None where it is refused, or costs too much."""
-        try:
-            parsed = mechanism.parse(raw, self.terms)
-            price = mechanism.price(parsed, self.terms)
-        except InvalidRequest:
-            return None
-        if not self.affordable(price):
-            return None
-        found = outlook(mechanism, parsed, self.terms, self.facts)
-        assert found is not None  # every planned mechanism has an outlook
-        made, lacks = mechanism.yields(parsed, self.terms), mechanism.missing(parsed)
-        return Proposal(mechanism.goal, found, mechanism.id, raw, made, lacks, notes)
 
 
 def propose(
@@ -91,18 +59,19 @@ def propose(
     facts: Mapping[str, Any] | None = None,
     offered: Collection[str] | None = None,
     only: str | None = None,
+    known: Known = NOTHING,
 ) -> Proposal:
     """Return the best request for a goal that is affordable.
 
     `facts`: the public facts of the model that would run it; `offered`: the mechanisms that may be
     asked for, None: all; `only`: the one whose request is wanted, None: any of the goal's.
     """
-    asked = Asked(terms, facts or {}, affordable)
+    asked = Asked(terms, facts or {}, affordable, known)
     admitted = offered is None or only in offered
     found = _best(goal, asked, offered if only is None else [only] if admitted else [])
     if found is not None and found.outlook.verdict != "not enough":
         return found
-    why = _WHY[goal] if found is None else found.outlook.why
+    why = _why(goal, asked) if found is None else found.outlook.why
     if terms.public_size is None and goal != "counts":
         why = "no public size is declared, so nothing tells what a job would buy"
     return Proposal(goal, Outlook("not enough", why, instead=_instead(goal, asked, offered)))
@@ -116,6 +85,7 @@ def propose_least(
     offered: Collection[str] | None = None,
     only: str | None = None,
     shares: Iterable[float] = SHARES,
+    known: Known = NOTHING,
 ) -> tuple[Proposal, float]:
     """Return the proposal of the first share that is good, or of the first that is as good as all,
     and the share.
@@ -124,7 +94,7 @@ def propose_least(
     """
     best: tuple[Proposal, float] | None = None
     for share in shares:
-        found = propose(goal, terms, part(share), facts, offered, only)
+        found = propose(goal, terms, part(share), facts, offered, only, known)
         if best is None or _worth(found) > _worth(best[0]):
             best = found, share
         if found.outlook.verdict == "good":
@@ -167,12 +137,18 @@ def _instead(goal: str, asked: Asked, offered: Collection[str] | None) -> str:
     return "Fewer labels, more records or a larger part of what is left would be more."
 
 
-_GOODS = {"phrases": "Key phrases", "counts": "Noisy counts"}
-_WHY = {
-    "texts": f"not one text of {LEAST_TOKENS} tokens is affordable",
-    "phrases": "no noise that leaves phrases standing is affordable",
-    "counts": "no count is affordable",
-}
+_GOODS = {"phrases": "Key phrases", "summaries": "Summaries of groups", "counts": "Noisy counts"}
+
+
+def _why(goal: str, asked: Asked) -> str:
+    """Return why there is no request for a goal."""
+    if goal == "summaries":
+        return group_plans.lacking(asked)
+    return {
+        "texts": f"not one text of {LEAST_TOKENS} tokens is affordable",
+        "phrases": "no noise that leaves phrases standing is affordable",
+        "counts": "no count is affordable",
+    }[goal]
 
 
 # --- texts like those in the data: steered ------------------------------------------------------
@@ -227,7 +203,7 @@ def _steered(asked: Asked) -> Iterator[Proposal]:
     context = asked.facts.get("context_tokens")
     needed = mechanism.context_tokens(mechanism.parameters(**shape), TEMPLATE_TOKENS)
     if context is None or needed <= context:
-        yield from _first_good(map(request, EPSILONS))
+        yield from first_good(map(request, EPSILONS))
 
 
 # --- texts like those in the data: private prediction -------------------------------------------
@@ -348,39 +324,7 @@ def _largest(
     return {**raw, name: steps * step} if steps else None
 
 
-# --- texts by votes: a form's defaults, never proposed ------------------------------------------
-
-EPOCHS, VARIATIONS = 3, 3
-
-
-def evolution_shape(terms: Terms, epsilon: float) -> dict[str, int]:
-    """Return parameters of `aug-pe` with so few candidates that their votes stand out of the
-    noise: three times its σ each, if all were alike.
-
-    Raises InvalidRequest for an ε that it can't serve.
-    """
-    shape = {"epochs": EPOCHS, "variations": VARIATIONS}
-    parsed = aug_pe.MECHANISM.parse({**shape, "epsilon": epsilon}, terms)
-    multiplier = resolved(parsed.noise_multiplier, "noise_multiplier")
-    sigma = multiplier * float(aug_pe.sensitivity(parsed, terms))
-    voters = (terms.public_size or 0) / max(1, len(terms.labels))
-    return {**shape, "samples": max(1, int(voters / (3 * sigma)) // (VARIATIONS + 1))}
-
-
 # --- key phrases and counts: the least ε that is good, of round figures -------------------------
-
-EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-
-
-def _first_good(requests: Iterator[Proposal | None]) -> Iterator[Proposal]:
-    """Yield requests from the cheapest on, to the first that is good, or the last affordable."""
-    for each in requests:
-        if each is None:
-            return
-        yield each
-        if each.outlook.verdict == "good":
-            return
-
 
 #: Terms that phrases are drawn from, at most and at least, and sequences of each label.
 MOST_TERMS, LEAST_TERMS, SEQUENCES = 1_000, 50, 100
@@ -406,7 +350,7 @@ def _phrases(asked: Asked) -> Iterator[Proposal]:
         }
         return asked.proposal(dp_kps.MECHANISM, raw)
 
-    yield from _first_good(request(each) for each in EPSILONS)
+    yield from first_good(request(each) for each in EPSILONS)
 
 
 def _counts(asked: Asked) -> Iterator[Proposal]:
@@ -414,7 +358,7 @@ def _counts(asked: Asked) -> Iterator[Proposal]:
     0.1 alone.
     """
     epsilons = EPSILONS if asked.terms.public_size is not None else (0.05, 0.1)
-    yield from _first_good(
+    yield from first_good(
         asked.proposal(noisy_count.MECHANISM, {"epsilon": each}) for each in epsilons
     )
 
@@ -423,5 +367,7 @@ _CANDIDATES: Mapping[str, Callable[[Asked], Iterator[Proposal]]] = {
     epsvec.MECHANISM.id: _steered,
     private_prediction.MECHANISM.id: _texts,
     dp_kps.MECHANISM.id: _phrases,
+    summary_oneshot.MECHANISM.id: group_plans.summaries,
+    summary_adapter.MECHANISM.id: group_plans.adapter,
     noisy_count.MECHANISM.id: _counts,
 }

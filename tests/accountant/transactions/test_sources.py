@@ -7,14 +7,16 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import null, update
 
+from accountant import tables
 from accountant.catalogue import corpora, models, registration
 from accountant.core.errors import InvalidRequest, VerificationFailed
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.lineage import Lineage
 from accountant.core.privacy.events import FREE, from_json
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity, jobs, plans
 from accountant.transactions import approval, leases, settlement, submission
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
@@ -93,6 +95,43 @@ def test_an_adapter_is_read_beside_the_records(trained):
         "job": str(adapter),
         "artifacts": {"adapter": ADAPTER.sha256},
     }
+
+
+def test_summaries_are_proposed_by_an_adapter_and_first_the_adapter(engine):
+    policy = {"auto_approve_epsilon": "10"}
+    bench = Bench(engine, group_column="kind", groups=["inn", "gym"], policy=policy)
+    bench.allow()
+    corpus(bench)
+    asks = (engine, bench.dataset, "summaries", bench.analyst)
+    first = plans.proposal_on(*asks, model=bench.model)
+    assert first.mechanism == "summary-adapter"
+    assert (first.share, first.output) == (0.0, None)
+    job_id = asked(bench, first.mechanism, **first.parameters)
+    unfinished = plans.proposal_on(*asks, model=bench.model)
+    assert unfinished.mechanism == "summary-adapter"
+    ran(bench, job_id, ADAPTER)
+    then = plans.proposal_on(*asks, model=bench.model)
+    assert then.mechanism == "summary-oneshot"
+    assert then.parameters["adapter"] == str(job_id)
+    assert then.output is not None
+    assert (then.output.what, then.output.number) == ("summaries", 8)
+    paid = asked(bench, then.mechanism, **then.parameters)
+    assert jobs.job(engine, paid, bench.steward)["state"] == "queued"
+    with engine.begin() as connection:
+        connection.execute(
+            update(tables.corpora)
+            .where(tables.corpora.c.name == first.parameters["corpus"])
+            .values(state="invalid", facts=null())
+        )
+    withdrawn = plans.proposal_on(*asks, model=bench.model)
+    assert withdrawn.parameters.get("corpus") != first.parameters["corpus"]
+    assert withdrawn.mechanism != "summary-oneshot", "its corpus is no longer ready"
+    corpus(bench)
+    # an adapter serves its own model; a stranger who may not use it trains their own
+    other = Bench(engine)
+    assert plans.proposal_on(*asks, model=other.model).mechanism == "summary-adapter"
+    stranger = (*asks[:3], other.analyst)
+    assert plans.proposal_on(*stranger, model=bench.model).mechanism == "summary-adapter"
 
 
 def test_another_dataset_reads_a_public_job_and_says_where_it_ran(trained, engine):

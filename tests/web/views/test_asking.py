@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
-from accountant.catalogue import models, registration
+from accountant.catalogue import datasets, models, registration
 from accountant.core import mechanisms
 from accountant.core.errors import ResultsAway
 from accountant.core.ledger.allowances import Allowance
@@ -18,7 +18,7 @@ from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.core.privacy.price import Terms
 from accountant.queries import jobs
 from accountant.transactions import allowances
-from tests.support import public_things, somebody
+from tests.support import found_right, public_things, somebody
 from web.meaning import at_most
 from web.views import job_form_defaults, schema_forms
 from web.views.template_filters import percent
@@ -322,6 +322,29 @@ def test_another_goal_brings_its_own_proposal(site):
     assert form["mechanism"] == "noisy-count"
     assert form["parameters.epsilon"] == str(found["parameters"]["epsilon"])
     assert found["outlook"]["sentence"] in page
+
+
+def test_summaries_begin_with_the_form_of_a_free_adapter(site):
+    bench = site.bench
+    raw = {"name": f"grouped-{bench.dataset}", "uri": "/nowhere.csv", "public_size": 1000}
+    raw |= {"group_column": "kind", "groups": ["inn", "gym"]}
+    found_right(
+        site.engine, datasets.add_dataset(site.engine, datasets.read_dataset(raw), bench.steward)
+    )
+    allowances.allow(
+        site.engine, raw["name"], Allowance("10", "0.000001", "a study"), bench.steward
+    )
+    public_things(site.engine, bench.steward, 500, [])
+    browser = site.pages("analyst")
+    page = browser.get(f"/datasets/{raw['name']}/submit?goal=summaries").text
+    form = fields(page)
+    assert form["mechanism"] == "summary-adapter"
+    assert "When it has ended, ask for summaries again." in page
+    assert "Costs <strong>nothing</strong>" in page
+    assert "It fits, and would be admitted at once." in page
+    # chosen by itself, the paid one keeps its own form
+    own = browser.get(f"/datasets/{raw['name']}/submit?mechanism=summary-oneshot").text
+    assert fields(own)["mechanism"] == "summary-oneshot"
 
 
 def test_a_proposal_names_what_was_wrong(site):

@@ -5,16 +5,19 @@ request.
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from accountant.core import mechanisms
 from accountant.core.ledger.accounts import Accounts, demand, with_largest
 from accountant.core.ledger.admission import Account, FilterAccount, Refused
-from accountant.core.mechanisms import outlooks, planning
+from accountant.core.mechanisms import group_means, group_plans, outlooks, planning
+from accountant.core.mechanisms.aug_pe import evolution_shape
 from accountant.core.mechanisms.epsvec import SWEPT
 from accountant.core.mechanisms.outlooks import LEAST_TOKENS, outlook
 from accountant.core.mechanisms.planning import PLANNED, propose
+from accountant.core.mechanisms.proposals import NOTHING, Known
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
@@ -79,12 +82,31 @@ def some_terms(chance: random.Random) -> Terms:
         public_size=None if chance.random() < 0.05 else int(10 ** chance.uniform(0, 6)),
         max_records_per_unit=chance.choice([1, 1, 1, 2, 5]),
         labels=LABELS[: chance.choice([0, 0, 2, 3, 5, 10, 40])],
+        groups=LABELS[: chance.choice([0, 1, 4, 40])],
     )
 
 
-def check(goal: str, terms: Terms, affordable: Callable[[Price], bool], facts: dict) -> str:
+def some_known(chance: random.Random) -> Known:
+    """Adapters that people trained, and corpora that one could be trained on."""
+    trained = {
+        **{"corpus": "public", "public_texts": 200, "clip": 10 ** chance.uniform(-1, 2)},
+        **{"centre": chance.random() < 0.5, "components": chance.choice([None, 3, 100])},
+        **{"record_tokens": 16, "target_tokens": chance.choice([8, 16, 32]), "soft_tokens": 4},
+    }
+    trained = mechanisms.get("summary-adapter").parse(trained, Terms()).model_dump()
+    corpora = chance.choice([(), ("public",), ("public", "news")])
+    return Known({"7": trained} if chance.random() < 0.4 else {}, corpora)
+
+
+def check(
+    goal: str,
+    terms: Terms,
+    affordable: Callable[[Price], bool],
+    facts: dict,
+    known: Known = NOTHING,
+) -> str:
     """Whatever is proposed is whole, affordable, accepted, and described exactly."""
-    found = propose(goal, terms, affordable, facts)
+    found = propose(goal, terms, affordable, facts, known=known)
     assert (found.mechanism is None) == (found.outlook.verdict == "not enough")
     assert found.outlook.sentence()
     if found.mechanism is None:
@@ -92,14 +114,24 @@ def check(goal: str, terms: Terms, affordable: Callable[[Price], bool], facts: d
     mechanism = mechanisms.get(found.mechanism)
     parsed = mechanism.parse(found.parameters, terms)
     assert affordable(mechanism.price(parsed, terms))
+    assert mechanism.unfit(parsed, facts) is None
+    if found.mechanism == "summary-adapter":
+        check_adapter(found, parsed, terms, affordable, facts)
+        return found.outlook.verdict
     assert found.makes == mechanism.yields(parsed, terms)
     assert found.outlook == outlook(mechanism, parsed, terms, facts)
     assert found.makes is not None
-    if goal == "texts":
+    if goal in ("texts", "summaries"):
         assert (found.makes.tokens or 0) >= LEAST_TOKENS
         context = facts.get("context_tokens")
-        needed = mechanism.context_tokens(parsed, planning.TEMPLATE_TOKENS)
+        template = {"texts": planning.TEMPLATE_TOKENS, "summaries": group_plans.PROMPT_TOKENS}
+        needed = mechanism.context_tokens(parsed, template[goal])
         assert context is None or needed <= context
+    if goal == "summaries":
+        adapter = known.adapters[parsed.adapter]
+        assert mechanism.unfit_sources(parsed, {"adapter": adapter}) is None
+        assert parsed.public_size * len(terms.groups) <= terms.public_size
+        assert parsed.public_size >= outlooks.GOOD_GROUP
     if found.mechanism == "private-prediction":
         # whole texts: as many as are promised, with no stub behind
         assert parsed.tokens_per_batch % parsed.max_text_tokens == 0
@@ -107,18 +139,35 @@ def check(goal: str, terms: Terms, affordable: Callable[[Price], bool], facts: d
     return found.outlook.verdict
 
 
-def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused():
+def check_adapter(found, parsed, terms, affordable, facts) -> None:
+    """Once it is trained, the summaries that it is for are what was promised, at its noise."""
+    needed = mechanisms.get(found.mechanism).context_tokens(parsed, group_plans.PROMPT_TOKENS)
+    assert facts.get("context_tokens") is None or needed <= facts["context_tokens"]
+    trained = Known({"8": parsed.model_dump()})
+    then = propose("summaries", terms, affordable, facts, known=trained)
+    assert check("summaries", terms, affordable, facts, trained) == found.outlook.verdict
+    assert then.mechanism == "summary-oneshot"
+    assert found.outlook.why.endswith(then.outlook.why)
+    paid = mechanisms.get(then.mechanism).parse(then.parameters, terms)
+    assert math.isclose(parsed.sigma, group_means.sigma(paid, terms), rel_tol=1e-3)
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.release)])
+def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused(count):
     chance = random.Random(37)
     verdicts = {goal: set() for goal in PLANNED}
-    for _ in range(500):
+    for _ in range(count):
         goal = chance.choice(list(PLANNED))
         facts = {
-            "context_tokens": chance.choice([None, 64, 88, 128, 256, 512, 8192]),
+            "context_tokens": chance.choice([None, 12, 30, 64, 88, 128, 256, 512, 8192]),
             "sha256": chance.choice(["unknown", *SWEPT]),
             "hidden_size": 576,
         }
         affordable = cheap(10 ** chance.uniform(-4, 1.5))
-        verdicts[goal].add(check(goal, some_terms(chance), affordable, facts))
+        known = some_known(chance)
+        if facts["context_tokens"] in (12, 30):  # too short for what those adapters learned from
+            known = replace(known, adapters={})
+        verdicts[goal].add(check(goal, some_terms(chance), affordable, facts, known))
     assert verdicts == {goal: {"good", "thin", "not enough"} for goal in PLANNED}
 
 
@@ -220,7 +269,7 @@ def test_where_not_one_text_of_a_length_fits_a_shorter_one_is_found():
 @pytest.mark.parametrize(("size", "epsilon"), [(2_000, 3.0), (2_000, 0.3), (90_000, 3.0)])
 def test_votes_of_a_forms_defaults_stand_out_of_the_noise(size, epsilon):
     terms = Terms(public_size=size, labels=LABELS[:5])
-    shape = planning.evolution_shape(terms, epsilon)
+    shape = evolution_shape(terms, epsilon)
     found = judged("aug-pe", {**shape, "epsilon": epsilon}, terms)
     assert found.noise <= 1 / 3 or shape["samples"] == 1
     more = judged("aug-pe", {**shape, "epsilon": epsilon, "samples": shape["samples"] + 1}, terms)
@@ -287,6 +336,79 @@ def test_texts_of_a_small_model_are_never_called_good():
     # a vote is on texts too, and a count is none
     counts = propose("counts", terms, real(3.0), {"parameters": 1})
     assert counts.outlook.verdict == "good"
+
+
+GROUPS = ("north", "south", "west")
+CORPORA = Known(corpora=("public-notes", "news"))
+
+
+def test_summaries_begin_with_an_adapter_and_are_then_read_out_by_it():
+    (sha256,) = SWEPT
+    facts = {"sha256": sha256, "hidden_size": 576, "context_tokens": 8192}
+    terms = Terms(public_size=1_500, groups=GROUPS, delta=1e-6)
+    first = propose("summaries", terms, real(3.0), facts, known=CORPORA)
+    assert first.mechanism == "summary-adapter"
+    assert first.parameters["corpus"] == "public-notes"
+    assert first.outlook.sentence().startswith("Good: first an adapter, free; then 12 summaries")
+    assert "public-notes, news" in first.notes[-1]
+    trained = mechanisms.get("summary-adapter").parse(first.parameters, terms).model_dump()
+    found = propose("summaries", terms, real(3.0), facts, known=Known({"7": trained}, ("news",)))
+    assert found.mechanism == "summary-oneshot"
+    assert (found.parameters["adapter"], found.parameters["public_size"]) == ("7", 500)
+    assert found.makes is not None
+    assert (found.makes.number, found.makes.tokens) == (12, 48)
+    assert found.outlook.noise is not None
+    assert found.outlook.noise <= outlooks.GOOD_NOISE
+    # an adapter that learned from stubs writes whole summaries
+    stubs = Known({"7": {**trained, "target_tokens": 8}})
+    longer = propose("summaries", terms, real(3.0), facts, known=stubs)
+    assert longer.makes is not None
+    assert longer.makes.tokens == LEAST_TOKENS
+    short = propose("summaries", terms, real(3.0), {"context_tokens": 57}, known=stubs)
+    assert short.mechanism == "summary-oneshot"
+    short = propose("summaries", terms, real(3.0), {"context_tokens": 25}, known=stubs)
+    assert short.mechanism is None, "soft tokens and a summary have no room"
+    # nobody has tried a clip with another model
+    other = propose("summaries", terms, real(3.0), {"sha256": "other"}, known=Known({"7": trained}))
+    assert other.outlook.verdict == "thin"
+    assert "nobody has tried" in other.outlook.sentence()
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "known", "why"),
+    [
+        ((), 1_500, CORPORA, "declares no groups"),
+        (GROUPS, 299, CORPORA, "about 100 records in each group"),
+        (GROUPS, 1_500, NOTHING, "no public corpus is here"),
+        (GROUPS, None, CORPORA, "no public size"),
+    ],
+)
+def test_where_no_summary_is_worth_it_counts_are_named(groups, size, known, why):
+    terms = Terms(public_size=size, groups=groups, delta=1e-6)
+    found = propose("summaries", terms, real(3.0), {}, known=known)
+    assert found.mechanism is None
+    assert why in found.outlook.sentence()
+    assert "Noisy counts are affordable" in found.outlook.sentence()
+
+
+def test_a_long_clip_or_a_small_group_is_never_called_good():
+    (sha256,) = SWEPT
+    facts = {"sha256": sha256, "hidden_size": 576}
+    terms = Terms(public_size=1_500, groups=GROUPS, delta=1e-6)
+    raw = {"epsilon": 3.0, "public_size": 500, "public_corpus": "c"}
+    good = judged("summary-oneshot", raw | {"clip": 18.0}, terms, **facts)
+    assert good.verdict == "good"
+    long = judged("summary-oneshot", raw | {"clip": 180.0}, terms, **facts)
+    assert math.isclose(long.noise, 10 * good.noise)
+    rich = raw | {"clip": 18.0, "epsilon": 10.0}
+    assert judged("summary-oneshot", rich, terms, **facts).verdict == "good"
+    small = judged("summary-oneshot", rich | {"group_sizes": "west=99"}, terms, **facts)
+    assert small.noise <= outlooks.GOOD_NOISE
+    assert small.verdict == "thin"
+    # each token of the other pays anew
+    token = judged("summary-token", {"epsilon": 3.0, "public_size": 500}, terms, **facts)
+    assert token.noise > good.noise * 7
+    assert token.verdict == "thin"
 
 
 def test_batches_are_secret_wherever_a_label_has_two():
