@@ -1,10 +1,10 @@
 """`dataset allow | policy`: what jobs on a dataset may spend, and who may ask for what."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
-from accountant.core.ledger.policy import CAPS
+from accountant.core.ledger.policy import Policy
 from web.cli.answers import Answer
 from web.cli.data import allowance_text, used_text
 from web.cli.options import DatasetName
@@ -66,8 +66,8 @@ def allow(
 
 def policy(
     dataset: DatasetName,
-    auto_approve: Annotated[
-        str | None, typer.Option(help="ε up to which a job needs no approval.")
+    auto_approve_epsilon: Annotated[
+        str | None, typer.Option("--auto-approve", help="ε up to which a job needs no approval.")
     ] = None,
     solo: Annotated[
         bool | None,
@@ -106,13 +106,18 @@ def policy(
     project_epsilon: Annotated[
         str | None, typer.Option(help='The same for one project; "": none.')
     ] = None,
-    stated_charges: Annotated[
+    stated_charges_epsilon: Annotated[
         str | None,
-        typer.Option(help='Cap on the sum of ε that other programs state; "": none admitted.'),
+        typer.Option(
+            "--stated-charges",
+            help='Cap on the sum of ε that other programs state; "": none admitted.',
+        ),
     ] = None,
-    signed_charges: Annotated[
+    signed_charges_epsilon: Annotated[
         str | None,
-        typer.Option(help='Cap on the sum of ε that runners sign; "": none admitted.'),
+        typer.Option(
+            "--signed-charges", help='Cap on the sum of ε that runners sign; "": none admitted.'
+        ),
     ] = None,
     runners: Annotated[
         str | None,
@@ -155,14 +160,18 @@ def policy(
             help="A job whose machine is lost after it began to read is charged and ends.",
         ),
     ] = None,
-    time_limit: Annotated[
-        int | None,
-        typer.Option(metavar="SECONDS", help="An attempt ends itself after this; 0: never."),
-    ] = None,
-    results_every: Annotated[
+    time_limit_seconds: Annotated[
         int | None,
         typer.Option(
-            metavar="SECONDS", help="Jobs end at multiples of this after they began; 0: when done."
+            "--time-limit", metavar="SECONDS", help="An attempt ends itself after this; 0: never."
+        ),
+    ] = None,
+    results_every_seconds: Annotated[
+        int | None,
+        typer.Option(
+            "--results-every",
+            metavar="SECONDS",
+            help="Jobs end at multiples of this after they began; 0: when done.",
         ),
     ] = None,
     secret_jobs: Annotated[
@@ -185,42 +194,17 @@ def policy(
     ] = None,
 ) -> Answer:
     """Show a dataset's policy, or change what you name."""
-    options: dict[str, Any] = {
-        "auto_approve_epsilon": auto_approve,
-        "solo": solo,
-        "departed_analysts": departed_analysts,
-        "share_artifacts": share_artifacts,
-        "mechanisms": None if mechanisms is None else split(mechanisms),
-        "analysts": None if analysts is None else split(analysts),
-        "models": None if models is None else split(models),
-        "stewards": None if stewards is None else split(stewards),
-        "auditors": None if auditors is None else split(auditors),
-        "secret_jobs": secret_jobs,
-        "approval_days": approval_days,
-        "analyst_epsilon": analyst_epsilon,
-        "project_epsilon": project_epsilon,
-        "stated_charges_epsilon": stated_charges,
-        "signed_charges_epsilon": signed_charges,
-        "runners": None if runners is None else split(runners),
-        "shared_epsilon": shared_epsilon,
-        "release_start": release_start,
-        "release_months": release_months,
-        "shares": None if shares is None else split(shares),
-        "share_by_project": share_by_project,
-        "wait_for_release": wait_for_release,
-        "two_people": two_people,
-        "charge_each_attempt": charge_each_attempt,
-        "time_limit_seconds": time_limit,
-        "results_every_seconds": results_every,
-        "signed": None if signed is None else split(signed),
-        "signers": None if signers is None else split(signers),
+    options, fields = locals(), Policy.model_fields  # an argument is called as its field
+    named: dict[str, Any] = {
+        name: split(options[name]) if get_origin(field.annotation) is tuple else options[name]
+        for name, field in fields.items()
+        if options.get(name) is not None
+    } | parameters(settings or [])
+    optional = {name for name, field in fields.items() if field.default is None}
+    changes = {
+        name: None if name in optional and value in (0, "") else value
+        for name, value in named.items()
     }
-    changes = {name: value for name, value in options.items() if value is not None} | parameters(
-        settings or []
-    )
-    for name in ("approval_days", *CAPS, "time_limit_seconds", "results_every_seconds"):
-        if name in changes and changes[name] in (0, ""):
-            changes[name] = None
     with connect() as client:
         (current, seen), proposal = client.tagged_policy(dataset), None
         if changes:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from accountant.core.ledger.policy import ACTS, SHARING, Policy
+from accountant.core.ledger.policy import ACTS, Policy
 
 
 class Preset(NamedTuple):
@@ -68,58 +68,63 @@ PRESETS = {
     ),
 }
 
+#: The fields of a policy in their groups, each with its label.
 GROUPS = {
-    "Who may ask": ("analysts", "mechanisms", "models", "share_artifacts"),
-    "Who decides": (
-        "auto_approve_epsilon",
-        "stewards",
-        "auditors",
-        "two_people",
-        "solo",
-        "departed_analysts",
-    ),
-    "Limits": ("analyst_epsilon", "project_epsilon", "charge_each_attempt", "secret_jobs"),
-    "Fair use": SHARING,
-    "Other programs": ("stated_charges_epsilon", "signed_charges_epsilon", "runners"),
-    "Signatures": ("signed", "signers"),
-    "Timing": ("approval_days", "time_limit_seconds", "results_every_seconds"),
+    "Who may ask": {
+        "analysts": "People who may ask",
+        "mechanisms": "Mechanisms",
+        "models": "Models",
+        "share_artifacts": "Share what jobs released",
+    },
+    "Who decides": {
+        "auto_approve_epsilon": "Approve without a steward up to",
+        "stewards": "Stewards",
+        "auditors": "Auditors",
+        "two_people": "Two people",
+        "solo": "Solo",
+        "departed_analysts": "People who left",
+    },
+    "Limits": {
+        "analyst_epsilon": "Cap per analyst",
+        "project_epsilon": "Cap per project",
+        "charge_each_attempt": "Charge each attempt",
+        "secret_jobs": "Jobs about secrets",
+    },
+    "Fair use": {
+        "shared_epsilon": "Shared ε",
+        "release_start": "First month",
+        "release_months": "Months of release",
+        "shares": "Shares",
+        "share_by_project": "Shares of projects",
+        "wait_for_release": "Wait for a release",
+    },
+    "Other programs": {
+        "stated_charges_epsilon": "Cap of charges as stated",
+        "signed_charges_epsilon": "Cap of charges that runners sign",
+        "runners": "Runners that sign",
+    },
+    "Signatures": {
+        "signed": "Signed acts",
+        "signers": "Whose passkeys sign",
+    },
+    "Timing": {
+        "approval_days": "Days until a request expires",
+        "time_limit_seconds": "Seconds of one attempt",
+        "results_every_seconds": "Seconds between results",
+    },
 }
 
-LABELS = {
-    "analysts": "People who may ask",
-    "mechanisms": "Mechanisms",
-    "models": "Models",
-    "share_artifacts": "Share what jobs released",
-    "auto_approve_epsilon": "Approve without a steward up to",
-    "stewards": "Stewards",
-    "auditors": "Auditors",
-    "two_people": "Two people",
-    "solo": "Solo",
-    "departed_analysts": "People who left",
-    "analyst_epsilon": "Cap per analyst",
-    "project_epsilon": "Cap per project",
-    "charge_each_attempt": "Charge each attempt",
-    "shared_epsilon": "Shared ε",
-    "release_start": "First month",
-    "release_months": "Months of release",
-    "shares": "Shares",
-    "share_by_project": "Shares of projects",
-    "wait_for_release": "Wait for a release",
-    "secret_jobs": "Jobs about secrets",
-    "stated_charges_epsilon": "Cap of charges as stated",
-    "signed_charges_epsilon": "Cap of charges that runners sign",
-    "runners": "Runners that sign",
-    "signed": "Signed acts",
-    "signers": "Whose passkeys sign",
-    "approval_days": "Days until a request expires",
-    "time_limit_seconds": "Seconds of one attempt",
-    "results_every_seconds": "Seconds between results",
-}
+LABELS = {name: label for fields in GROUPS.values() for name, label in fields.items()}
 
 
 def described(name: str) -> str:
     """Return what a field of a policy means, as the API and the documents say it."""
     return Policy.model_fields[name].description or ""
+
+
+def is_switch(name: str) -> bool:
+    """Return True if a field of a policy is on or off."""
+    return Policy.model_fields[name].annotation is bool
 
 
 def applied(values: Mapping[str, str]) -> dict[str, str]:

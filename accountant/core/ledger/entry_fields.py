@@ -20,7 +20,7 @@ from accountant.core.ledger.accounts import Settlement, ex_post_json
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import TEXTS, is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import PEOPLE, PRIVATE, SHARING, Policy
+from accountant.core.ledger.policy import LATER, PEOPLE, PRIVATE, Policy
 from accountant.core.ledger.reservations import SHAPES, as_text, read_event
 from accountant.core.names import NAME
 from accountant.core.privacy.events import to_json
@@ -185,7 +185,7 @@ def is_name(value: object) -> bool:
 def _check_policy(stated: object) -> None:
     if not isinstance(stated, dict):
         raise VerificationFailed("its policy is no object")
-    before: set[str] = set() if any(name in stated for name in SHARING) else set(SHARING)
+    before = {name for fields in LATER if not stated.keys() & set(fields) for name in fields}
     _check_names(stated, "policy", set(Policy.model_fields) - before)
     shown = {
         name: () if name in PRIVATE and is_hidden(value) else value

@@ -25,14 +25,17 @@ CAPS = (
     "shared_epsilon",
 )
 
-#: Fields that share ε out over time. An entry from before there were any states none of them.
-SHARING = (
-    "shared_epsilon",
-    "release_start",
-    "release_months",
-    "shares",
-    "share_by_project",
-    "wait_for_release",
+#: Fields that came after the first policies were written, those of one change together. An entry
+#: from before a change states none of its fields.
+LATER = (
+    (
+        "shared_epsilon",
+        "release_start",
+        "release_months",
+        "shares",
+        "share_by_project",
+        "wait_for_release",
+    ),
 )
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")

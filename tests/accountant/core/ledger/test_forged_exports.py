@@ -11,7 +11,7 @@ import pytest
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.policy import SHARING
+from accountant.core.ledger.policy import LATER
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.verifier import check_not_negative
 from accountant.core.privacy.events import FREE, Event, to_json
@@ -250,7 +250,7 @@ def test_a_policy_from_before_there_were_shares_stands_and_states_all_or_none():
     ledger = honest()
     policies = [each.body["policy"] for each in ledger.lines if each.kind == "POLICY"]
     for policy in policies:
-        for name in SHARING:
+        for name in LATER[0]:
             del policy[name]
     assert verify_lines(export(ledger.lines)).entries == 24
     policies[-1]["shares"] = []
