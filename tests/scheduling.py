@@ -117,6 +117,15 @@ class OneProcessAModule(LoadScopeScheduling):
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Leave to the others what a process that died a moment ago can't be told."""
+        scope = next(iter(self.workqueue))
+        try:
+            super()._assign_work_unit(node)
+        except OSError:
+            self.workqueue[scope] = self.assigned_work[node].pop(scope)
+            node.shutdown()
+
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         return CHAIN if Path(path).stem in WARM else path

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
+
+from tests import scheduling
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
@@ -133,6 +137,20 @@ def test_every_hang_ends_by_name_and_the_rest_is_run(folder: Path):
     assert "6 failed, 7 passed" in said  # each once, and all that stand behind them
     assert "STILL RUNNING" not in said
     assert not sleepers(SECONDS)  # what a fixture did not end
+
+
+def test_a_process_that_died_a_moment_ago_is_given_nothing():
+    """The run would else end by an internal error, its status 3."""
+    dead = mock.Mock(shutting_down=False)
+    dead.send_runtest_some.side_effect = OSError("cannot send to a closed channel")
+    dead.shutdown.side_effect = lambda: setattr(dead, "shutting_down", True)
+    made = scheduling.OneProcessAModule.__new__(scheduling.OneProcessAModule)
+    unit = {"test_a.py::test_it": False}
+    made.log = mock.Mock()
+    made.workqueue, made.assigned_work = OrderedDict({"test_a.py": unit}), {dead: {}}
+    made.registered_collections = {dead: list(unit)}
+    made._reschedule(dead)
+    assert (made.workqueue, made.assigned_work) == ({"test_a.py": unit}, {dead: {}})
 
 
 def test_a_run_that_is_ended_names_what_was_running(folder: Path):

@@ -153,13 +153,6 @@ def test_a_job_that_is_not_pure_passes_reserve_commit_check_and_verify(engine, a
 # --- ex-post ------------------------------------------------------------------------------------
 
 
-def test_ex_post_jobs_are_refused_without_an_allowance_of_their_own(engine):
-    bench = ready(engine)
-    refusal = job(bench, median(bench, 1.0))["refusal"]
-    assert (refusal["cap"], refusal["left"], refusal["asked"]) == ("ex-post", "0", "1")
-    assert (refusal["size_field"], refusal["largest"]) == ("ex_post_cap", None)
-
-
 def test_planned_caps_add_up_and_are_charged_whole(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2.5"))
     first = median(bench, 1.0)
@@ -208,16 +201,6 @@ def test_realized_settlement_returns_and_is_hidden_from_analysts(engine):
     sound(bench)
     with pytest.raises(InvalidRequest, match="ex_post_settlement"):
         allow(bench, Allowance(None, None, "hide it", ex_post="9", ex_post_settlement="planned"))
-
-
-def test_an_ex_post_allowance_is_never_set_below_what_is_used(engine):
-    bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2"))
-    median(bench, 1.5)
-    with pytest.raises(InvalidRequest, match=r"at least 1\.5"):
-        allow(bench, Allowance(None, None, "less", ex_post="1"))
-    allow(bench, Allowance(None, None, "just enough", ex_post="1.5"))
-    assert facts(bench)["account"]["epsilon"] == "10"
-    sound(bench)
 
 
 def test_a_cancelled_ex_post_job_returns_its_cap(engine):
@@ -298,16 +281,6 @@ def test_one_exact_job_that_reveals_half_a_pin_and_never_a_second(engine, all_ru
     sound(bench)
 
 
-def test_secret_jobs_compose_without_a_dp_allowance(engine, all_run):
-    declared = SecretDeclaration(PIN, SecretKind.MANY)
-    bench = Bench(engine, policy={"secret_jobs": True})
-    allow(bench, Allowance(None, None, "secrets only", secret=declared))
-    assert facts(bench)["account"] is None
-    run(bench, ask(bench, "secpe", bound=5e-4))
-    assert float(facts(bench)["secret"]["spent"]) > 0
-    sound(bench)
-
-
 def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
     bench = Bench(engine, policy={"secret_jobs": True})
     own = {"prior": 1e-4, "records_per_secret": 3, "sampling_rate": 0.5, "neighbour": "removed"}
@@ -318,18 +291,6 @@ def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
     allow(bench, Allowance(None, None, "secrets", secret=SecretDeclaration(PIN, SecretKind.MANY)))
     with pytest.raises(InvalidRequest, match="records_per_secret"):
         ask(bench, "secpe", **own, bound=5e-4)
-
-
-def test_a_secret_job_needs_the_policy(engine, all_run):
-    bench = with_pin(engine)
-    refusal = job(bench, ask(bench, "secpe", bound=0.01))["refusal"]
-    assert refusal["cap"] == "policy"
-
-
-def test_ex_post_jobs_are_refused_while_a_secret_statement_stands(engine):
-    bench = with_pin(engine)
-    allow(bench, Allowance(None, None, "for medians", ex_post="5"))
-    assert "while a secret statement stands" in job(bench, median(bench, 1.0))["refusal"]["why"]
 
 
 def test_secrets_are_declared_before_the_first_job_and_only_the_bound_moves(engine):
@@ -351,17 +312,6 @@ def test_secrets_are_declared_before_the_first_job_and_only_the_bound_moves(engi
 
 
 # --- filters ------------------------------------------------------------------------------------
-
-
-def test_shares_and_order_are_chosen_at_creation(engine):
-    shares = {"renyi": "0.1", "gaussian": "0.7", "renyi2": "0.1", "basic": "0.1"}
-    bench = ready(engine, Allowance("10", DELTA, "test", shares=shares, order="20"))
-    filters = facts(bench)["account"]["filters"]
-    assert [each["share"] for each in filters] == [0.1, 0.7, 0.1, 0.1]
-    assert [each["order"] for each in filters] == [20, None, 12.875, None]
-    with pytest.raises(InvalidRequest, match="fixed at creation"):
-        allow(bench, Allowance("11", DELTA, "test", shares=shares))
-    sound(bench)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_built_in_mechanisms_with_a_model_conform(name):
     """A trial of epsvec, which reads each record in three ways, takes as long as those of all the
     others.
     """
-    trials = 4 if name == "epsvec" else 10
+    trials = 2 if name == "epsvec" else 5
     conformance.conform(f"accountant.core.mechanisms.{name.replace('-', '_')}", trials=trials)
 
 

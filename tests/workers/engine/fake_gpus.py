@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers import AutoModelForCausalLM
 
-from tests.workers.engine.families import FAMILIES, LAYERS, WIDTH
+from tests.workers.engine.families import BRANCHES, FAMILIES, LAYERS, WIDTH
 from workers.engine import (
     HEAD,
     Batch,
@@ -101,7 +101,7 @@ def decode(name: str) -> None:
 
 if __name__ == "__main__":
     no_numbers()
-    for name in FAMILIES:
+    for name in BRANCHES:
         shapes = ShapeEnv(allow_dynamic_output_shape_ops=True)
         with FakeTensorMode(shape_env=shapes):
             decode(name)

@@ -45,6 +45,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+#: One of each way that the engine has: plain attention, windows with caps, learned positions.
+BRANCHES = ("llama", "gemma2", "gpt2")
 
 
 def family(name: str, dtype: torch.dtype = torch.float32) -> tuple[Structure, Any]:

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from tests.workers.engine.families import FAMILIES, LAYERS, family
+from tests.workers.engine.families import BRANCHES, FAMILIES, LAYERS, family
 from tests.workers.engine.test_engine import CASES, SHAPE, follow
 from workers.engine import Batch, Decoder, Shape, Sizes, attention, cache, kernels, sizing
 from workers.engine.steadiness import check_steady
@@ -117,7 +117,7 @@ def test_keys_of_wide_heads_lie_as_their_values_do(case, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["one pass", "no prefix"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", BRANCHES)
 def test_prompts_in_blocks_have_the_logits_of_reading_everything_again(name, case, monkeypatch):
     """Contexts of all lengths, so that padding fills whole blocks of some; windows and prefixes
     too.
@@ -127,7 +127,7 @@ def test_prompts_in_blocks_have_the_logits_of_reading_everything_again(name, cas
     follow(model, plain, *CASES[case])
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", BRANCHES)
 def test_a_record_that_goes_moves_no_digit_of_prompts_in_blocks(name, monkeypatch):
     monkeypatch.setattr(attention, "BLOCK", 3)
     check_steady(family(name)[0], SHAPE, Sizes(rows=16, reading=16, batches=1))

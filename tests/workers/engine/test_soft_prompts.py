@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.workers.engine.families import CONTEXT, FAMILIES, VOCABULARY, WIDTH, family
+from tests.workers.engine.families import BRANCHES, CONTEXT, FAMILIES, VOCABULARY, WIDTH, family
 from workers.engine import Batch, Decoder, Shape, Sizes, soft_loss
 
 pytestmark = pytest.mark.slow
@@ -29,9 +29,11 @@ def soft_tokens(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("rows", [1, 3, 16])
+@pytest.mark.parametrize(
+    ("name", "shared", "rows"),
+    [(name, True, 3) for name in FAMILIES]
+    + [(name, shared, rows) for name in BRANCHES for shared, rows in ((True, 1), (False, 16))],
+)
 def test_loss_and_gradient_are_those_of_the_plain_model(name, shared, rows):
     model, plain = family(name)
     soft = soft_tokens(4, WIDTH) if shared else soft_tokens(len(TARGETS), 4, WIDTH)

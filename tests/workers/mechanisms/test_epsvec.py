@@ -130,7 +130,8 @@ FIXED = {"sampling": "without-replacement"}  # needs replace-one
 @pytest.mark.parametrize(
     ("neighbours", "raw"),
     [
-        *((relation, raw) for relation in Neighbours for raw in CONFIGURATIONS),
+        *((ADD, raw) for raw in CONFIGURATIONS[::2]),
+        *((REPLACE, raw) for raw in CONFIGURATIONS[1::2]),
         (REPLACE, FIXED),
         (REPLACE, FIXED | {"clipping": "joint", "shots": 0}),
     ],
@@ -161,7 +162,7 @@ def test_nothing_is_released_beyond_the_reservation(model):
             list(runner("epsvec").run(parameters, TERMS, DATA, model, meter, Progress(0)))
 
 
-@pytest.mark.parametrize("data", [(), reviews(1), reviews(200)], ids=len)
+@pytest.mark.parametrize("data", [(), reviews(200)], ids=len)
 def test_what_a_job_does_follows_from_public_numbers(model, data):
     """Progress, texts and the shapes of what is released are those of any other dataset."""
     _, texts, artifacts, _, progress = run(
@@ -174,8 +175,7 @@ def test_what_a_job_does_follows_from_public_numbers(model, data):
     assert all(len(each["shots"]) == 1 for each in found)
 
 
-@pytest.mark.parametrize("neighbours", list(Neighbours))
-@pytest.mark.parametrize("clipping", ["per-layer", "joint"])
+@pytest.mark.parametrize(("neighbours", "clipping"), [(ADD, "per-layer"), (REPLACE, "joint")])
 def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeypatch):
     """In the units of the paper: sigma over the public m, for a clipping norm C and b records of a
     unit.

@@ -139,8 +139,7 @@ def test_no_strategy_of_forty_steps_passes_the_allowance(name, epsilon, delta):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epsilon", "delta"), [("1", "0.02"), ("2", "0.001")])
-@pytest.mark.parametrize("rate", [1.0, 0.1])
+@pytest.mark.parametrize(("epsilon", "delta", "rate"), [("1", "0.02", 1.0), ("2", "0.001", 0.1)])
 def test_no_strategy_that_begins_with_a_whole_job_passes_the_allowance(epsilon, delta, rate):
     """A first job that no filter admits takes all of delta; tokens and samples may follow."""
     of = account(epsilon, delta)

@@ -67,7 +67,7 @@ groups = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(groups, st.sampled_from([1, 2]), st.sampled_from([1e-4, 1e-3, 1e-2]), st.floats(2, 40))
 def test_sigma_is_enough_and_within_a_percent_of_the_least(group, rounds, prior, ratio):
     bound = min(prior * ratio, 0.5)

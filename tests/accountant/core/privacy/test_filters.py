@@ -215,7 +215,7 @@ def check_against_adversary(case, depth: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(menus(most=2))
 def test_no_adaptive_strategy_passes_the_allowance(case):
     check_against_adversary(case, depth=4)
@@ -256,7 +256,7 @@ def test_no_strategy_with_stated_deltas_passes_the_allowance(case):
     check_against_adversary(case, depth=3)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @settings(max_examples=40, deadline=None)
 @given(stated_menus())
 def test_no_deeper_strategy_with_stated_deltas_passes_the_allowance(case):
@@ -328,7 +328,7 @@ static = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(static, st.sampled_from(["0.8", "3", "6"]), st.randoms(use_true_random=False))
 def test_static_sequences_hold_by_an_independent_pld(events, epsilon, random):
     """Everything admitted until the first refusal is (epsilon, delta) by dp-accounting's PLD."""
