@@ -1,7 +1,13 @@
-"""The page of benchmarks.comparison: docs/comparison.md and its plots, from figures alone."""
+"""The page of benchmarks.comparison: docs/comparison.md and its plots, from figures alone.
 
+    python -m benchmarks.comparison_page
+
+writes what the ask page cites of them: accountant/queries/measured.json.
+"""
+
+import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +173,74 @@ def plots(known: Mapping[str, Cell], rows: Sequence[str], folder: Path) -> None:
         axis.set_title(PLOTS[name], fontsize=9)
         axis.legend(fontsize=6, ncols=2)
         figure.savefig(folder / f"comparison-{name}.png", dpi=80, metadata={"Software": None})
+
+
+# --- what the ask page cites --------------------------------------------------------------------
+
+#: The row of each mechanism that stands for what a form begins with, and its settings.
+CITED = {
+    "private-prediction": ("support + allocation", "secret batches, top_k 100 and clip 4"),
+    "invisible-ink": ("invisible-ink", "the clip that ε buys"),
+    "epsvec": ("epsvec", "its proposal"),
+    "dp-kps": ("dp-kps", "five phrases a prompt"),
+    "aug-pe": ("aug-pe", "three rounds"),
+}
+#: Fewer texts in all say nothing of a mechanism.
+LEAST_TEXTS = 40
+CITED_EPSILON = "3"
+NAMES = {
+    "smollm2": "SmolLM2",
+    "imdb": "IMDb",
+    "ag_news": "AG News",
+    "yelp": "Yelp",
+    "openreview": "OpenReview",
+    "pubmedqa": "PubMedQA",
+}
+
+
+def cited(known: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
+    """The means of each mechanism's cells at one ε, of the model and size of which most texts are
+    there; none of a mechanism with too few.
+    """
+    cells, found = parted(known), {}
+    for mechanism, (row, settings) in CITED.items():
+        alike: dict[tuple[str, str], list[Key]] = {}
+        for key in cells:
+            if key[2:4] == (row, CITED_EPSILON):
+                alike.setdefault((key[0], key[5]), []).append(key)
+        sums = {shape: sum(cells[key]["texts"] for key in keys) for shape, keys in alike.items()}
+        shape = max(sums, key=lambda each: sums[each], default=None)
+        if shape is None or sums[shape] < LEAST_TEXTS:
+            continue
+        keys = alike[shape]
+        beside = [zero(cells, key) or {} for key in keys]
+        found[mechanism] = {
+            "settings": settings,
+            "model": NAMES.get(shape[0], shape[0]),
+            "epsilon": float(CITED_EPSILON),
+            "corpora": list(dict.fromkeys(NAMES.get(key[1], key[1]) for key in keys)),
+            "cells": len(keys),
+            "texts": _mean(cells[key]["texts"] for key in keys),
+            "tokens": _mean(cells[key].get("tokens") for key in keys),
+            "finished": _mean(cells[key].get("finished") for key in keys),
+            "right label": _mean(cells[key].get("right label") for key in keys),
+            "right label of zero-shot": _mean(each.get("right label") for each in beside),
+            "loss above zero-shot": _mean(excess(cells, key) for key in keys),
+        }
+    return found
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    there = [value for value in values if value is not None]
+    return round(statistics.fmean(there), 3) if there else None
+
+
+def main() -> None:
+    root = Path(__file__).parents[1]
+    known = json.loads((root / "benchmarks/comparison.json").read_text("utf-8"))
+    text = json.dumps(cited(known), indent=1, ensure_ascii=False)
+    (root / "accountant/queries/measured.json").write_text(f"{text}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import models
 from accountant.queries.dataset_rows import dataset_row
+from accountant.queries.measured import measured
 from accountant.queries.quotes import (
     affordable_by,
     is_overseer,
@@ -89,7 +90,7 @@ def proposal_on(
         parameters=dict(found.parameters),
         output=output_of(found.makes),
         lacks=None if found.lacks is None else f"{found.lacks.field}: {found.lacks.allowed}",
-        notes=list(found.notes),
+        notes=[*found.notes, *filter(None, [measured(found.mechanism or "")])],
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 import workers
 from accountant.core import mechanisms
 from accountant.core.privacy.composition import epsilon_alone
+from accountant.queries import measured
 from benchmarks import comparison, comparison_page, utility_runs
 from benchmarks.utility_data import Corpus
 from tests.support import needs_shared
@@ -74,6 +75,35 @@ def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
     assert "| imdb, 128-8-16 | 2 | 8 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
     assert "imdb epsvec: nobody swept it" in text
     assert len(text.split()) <= 900
+
+
+def test_what_the_ask_page_cites_is_of_enough_texts_of_one_size_and_says_where():
+    full = {
+        "smollm2|imdb|support + allocation|3|1|2000-100-48": {
+            **{"texts": 90, "finished": 0.5, "tokens": 40.0, "right label": 0.6, "loss": 4.5}
+        },
+        "smollm2|yelp|support + allocation|3|1|2000-100-48": {"texts": 0, "why": "none fits"},
+        "smollm2|imdb|zero-shot|3|1|2000-100-48": {"texts": 90, "right label": 0.4, "loss": 4.0},
+        "smollm2|imdb|support + allocation|10|1|2000-100-48": {"texts": 100, "finished": 1.0},
+    }
+    assert comparison_page.cited(CELLS) == {}, "8 texts say nothing"
+    (found,) = comparison_page.cited(CELLS | full).values()
+    assert found["texts"] == 45, "a cell that wrote nothing counts"
+    assert (found["finished"], found["right label of zero-shot"]) == (0.5, 0.4)
+    assert found["loss above zero-shot"] == 0.5
+    told = measured.told(found)
+    assert told.startswith(
+        "Measured elsewhere, on IMDb and Yelp; your data may differ. At ε 3 SmolL"
+    )
+    assert "wrote 45 texts of 40 tokens on average: 50 % were finished, 60 % had" in told
+    assert told.endswith("a token's loss was 0.5 nats above that without records.")
+
+
+def test_what_is_cited_is_of_mechanisms_there_are_and_of_no_other_a_word_is_said():
+    kept = json.loads(Path(measured.__file__).with_name("measured.json").read_text("utf-8"))
+    assert set(kept) <= set(comparison_page.CITED) <= set(mechanisms.runnable())
+    assert all(measured.measured(mechanism) for mechanism in kept)
+    assert measured.measured("noisy-count") == ""
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def proposed(
     stated = schema_forms.typed(found.parameters, mechanism.schema)
     told = "This is a proposal: change what you like."
     if mechanism.goal != goal:  # what has to run before it
-        told = " ".join(found.notes)
+        told = " ".join((*found.notes, found.outlook.sentence))
     return Start({**values, **stated, **model}, told)
 
 

@@ -22,6 +22,7 @@ from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.identities import passkeys, people
 from accountant.queries import decisions
+from accountant.queries.measured import measured
 from accountant.queries.standing import percent as plain_percent
 from web.context import engine
 from web.meaning import judgement
@@ -236,6 +237,7 @@ _OF_DRAWINGS = (bar, extent, points, cost_plots)
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
     app.jinja_env.filters["share_left"] = plain_percent
+    app.jinja_env.filters["measured"] = measured
     for function in (*_OF_FIGURES, *_OF_TEXTS, *_OF_DRAWINGS):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(

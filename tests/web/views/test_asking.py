@@ -16,7 +16,7 @@ from accountant.core.errors import ResultsAway
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.core.privacy.price import Terms
-from accountant.queries import jobs
+from accountant.queries import jobs, measured
 from accountant.transactions import allowances
 from tests.support import found_right, public_things, somebody
 from web.meaning import at_most
@@ -340,11 +340,26 @@ def test_summaries_begin_with_the_form_of_a_free_adapter(site):
     form = fields(page)
     assert form["mechanism"] == "summary-adapter"
     assert "When it has ended, ask for summaries again." in page
+    assert "first an adapter, free; then 8 summaries, of at most 48 tokens each" in page
     assert "Costs <strong>nothing</strong>" in page
     assert "It fits, and would be admitted at once." in page
     # chosen by itself, the paid one keeps its own form
     own = browser.get(f"/datasets/{raw['name']}/submit?mechanism=summary-oneshot").text
     assert fields(own)["mechanism"] == "summary-oneshot"
+
+
+def test_figures_of_a_mechanism_stand_beside_it_where_some_were_measured(site, monkeypatch):
+    told = {"corpora": ["IMDb"], "model": "SmolLM2", "settings": "this", "epsilon": 3.0}
+    told |= {"texts": 45.0, "tokens": 40.0, "finished": 0.5, "right label": None}
+    told |= {"right label of zero-shot": None, "loss above zero-shot": None}
+    monkeypatch.setattr(measured, "_table", lambda: {"private-prediction": told})
+    sentence = "Measured elsewhere, on IMDb; your data may differ."
+    browser = site.pages("analyst")
+    assert sentence in browser.get(f"{site.dataset}/submit{OWN}").text
+    assert sentence not in browser.get(f"{site.dataset}/submit?goal=counts").text
+    found = site.api("analyst").get(f"{site.dataset}/proposal").json
+    assert found["mechanism"] == "private-prediction"
+    assert found["notes"][-1].startswith(sentence)
 
 
 def test_a_proposal_names_what_was_wrong(site):
