@@ -1,12 +1,15 @@
 """One table of all mechanisms: each cell is a job by its own runner, at its own price.
 
     python -m benchmarks.comparison MODEL [--small] [--seconds N] [--dataset imdb] [--row paper]
+        [--sweep] [--processes N]
 
 A cell is (corpus, row, ε, seed) at one size. benchmarks/comparison.json keeps figures alone, no
 text; a cell that stands there is never run again, and cells of the paper's setting and of support
 with allocation at ε 3 come first. After --seconds no further cell begins. docs/comparison.md and
 docs/images/comparison-*.png are written anew at the end. --small: IMDb and AG News, ε 3, one seed,
-128 records, 8 texts of 16 tokens, 1,800 seconds. "Private" corpora are those of EXCHEQUER_SHARED.
+128 records, 8 texts of 16 tokens, 1,800 seconds. --sweep: one clip, temperature or support after
+another, at ε 3, 40 texts. --processes: cells side by side, which pays on a GPU. "Private" corpora
+are those of EXCHEQUER_SHARED.
 """
 
 import argparse
@@ -14,8 +17,10 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -227,27 +232,85 @@ FIRST = ("zero-shot", "paper", "support + allocation")
 SAME_AT_ANY_EPSILON = ("zero-shot", "fixed shots")
 
 
+def narrow(**one: Any) -> Row:
+    """Support and allocation with one of its three settings changed."""
+    return PREDICTION, lambda c, e: prediction(c, e, True, **{**NARROW, **one})
+
+
+SWEEP: Mapping[str, Row] = {
+    **{f"clip {c}": narrow(clip=c) for c in (2.0, 3.0, 4.0, 6.0, 9.0)},
+    **{f"temperature {t}": narrow(temperature=t) for t in (0.8, 1.2, 1.5)},
+    **{f"top_k {k or 'all'}": narrow(top_k=k) for k in (20, 50, 400, 0)},
+}
+SWEEP_TEXTS = 40
+
+
 # --- cells --------------------------------------------------------------------------------------
 
 
-def cells(options: argparse.Namespace) -> Iterator[tuple[str, str, float, int]]:
-    """Yield corpus, row, ε and seed in the order in which they are run."""
-    seeds, epsilons = ((1,), EPSILONS[:1]) if options.small else ((1, 2, 3), EPSILONS)
-    given = SMALL_CORPORA if options.small else tuple(PROMPTS)
+@dataclass(frozen=True)
+class Cell:
+    """One job to run; what it wants is `size`."""
+
+    writer: str
+    dataset: str
+    row: str
+    epsilon: float
+    seed: int
+    size: Size
+
+    @property
+    def key(self) -> str:
+        size = "-".join(map(str, asdict(self.size).values()))
+        return "|".join(
+            [self.writer, self.dataset, self.row, f"{self.epsilon:g}", str(self.seed), size]
+        )
+
+
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """Yield cells in the order in which they are run: what is compared first comes first."""
+    size = SMALL if options.small else Size(options.records, options.texts, options.tokens)
+    one = options.small or options.sweep
+    seeds, epsilons = ((1,), EPSILONS[:1]) if one else ((1, 2, 3), EPSILONS)
     rows = options.row or list(ROWS)
-    later = [name for name in rows if name not in FIRST]
-    for seed in seeds:
-        for epsilon in epsilons:
-            for names in ([name for name in FIRST if name in rows], later):
-                for dataset in options.dataset or given:
-                    for name in names:
-                        if epsilon == EPSILONS[0] or name not in SAME_AT_ANY_EPSILON:
-                            yield dataset, name, epsilon, seed
+    if options.sweep:
+        rows, size = options.row or ["zero-shot", *SWEEP], replace(size, texts=SWEEP_TEXTS)
+    writer = options.model.resolve().name.rpartition("-")[0] or options.model.name
+    found = [
+        Cell(writer, dataset, name, epsilon, seed, size)
+        for seed in seeds
+        for epsilon in epsilons
+        for dataset in options.dataset or (SMALL_CORPORA if options.small else PROMPTS)
+        for name in rows
+        if epsilon == EPSILONS[0] or name not in SAME_AT_ANY_EPSILON
+    ]
+
+    def later(each: Cell) -> int:
+        return (each.row not in FIRST) + (each.seed != 1) + (each.epsilon != EPSILONS[0])
+
+    yield from sorted(found, key=later)
+
+
+@cache
+def model_of(folder: Path) -> tuple[models.LocalModel, Mapping[str, Any]]:
+    """The model of this process, and its public facts."""
+    return models.load(folder, models.digest(folder), "bfloat16"), models.inspect(folder)
+
+
+@cache
+def case_of(folder: Path, dataset: str, size: Size) -> Case:
+    return Case(dataset, *model_of(folder), size)
+
+
+def figures_of(folder: Path, threads: int, each: Cell) -> dict[str, Any]:
+    """Run one cell in a process of its own."""
+    torch.set_num_threads(threads)
+    return cell(case_of(folder, each.dataset, each.size), each.row, each.epsilon, each.seed)
 
 
 def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
     """Run one job and return its figures; why there are none, where it writes nothing."""
-    mechanism, build = ROWS[name]
+    mechanism, build = {**ROWS, **SWEEP}[name]
     began = time.process_time()
     torch.manual_seed(seed)
     spent: dict[str, Any] = {"epsilon": 0.0}
@@ -275,6 +338,7 @@ def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
         "epsilon": spent["epsilon"],
         "ex post": spent.get("ex_post_epsilon"),
         "seconds": seconds,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
     return {key: round(v, 3) if isinstance(v, float) else v for key, v in found.items()}
 
@@ -290,24 +354,22 @@ def likeness(case: Case, texts: Sequence[str], seed: int) -> float | None:
 
 def run(options: argparse.Namespace, known: dict[str, Any]) -> None:
     """Run the cells that are not known yet, until the time is over."""
-    size = SMALL if options.small else Size(options.records, options.texts, options.tokens)
     ends = time.monotonic() + (options.seconds or (1_800 if options.small else float("inf")))
-    writer = options.model.resolve().name.rpartition("-")[0] or options.model.name
-    model = models.load(options.model, models.digest(options.model), "bfloat16")
-    facts, cases = models.inspect(options.model), dict[str, Case]()
-    left = 0
-    for dataset, name, epsilon, seed in cells(options):
-        shape = "-".join(map(str, asdict(size).values()))
-        key = "|".join([writer, dataset, name, f"{epsilon:g}", str(seed), shape])
-        if key in known:
-            continue
-        if time.monotonic() >= ends:
-            left += 1
-            continue
-        case = cases.setdefault(dataset, Case(dataset, model, facts, size))
-        known[key] = cell(case, name, epsilon, seed)
-        FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
-        print(key, known[key], flush=True)
+    missing = [each for each in cells(options) if each.key not in known]
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        running = {
+            pool.submit(figures_of, options.model, options.threads, each): each for each in missing
+        }
+        for future in as_completed(running):
+            if future.cancelled():
+                continue
+            key = running[future].key
+            known[key] = future.result()
+            FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
+            print(key, known[key], flush=True)
+            if time.monotonic() >= ends:
+                pool.shutdown(wait=False, cancel_futures=True)
+    left = sum(each.key not in known for each in missing)
     print(f"{left} cells are left: the same command goes on.")
 
 
@@ -317,15 +379,17 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seconds", type=float, help="after which no further cell begins")
     parser.add_argument("--dataset", action="append", choices=PROMPTS)
-    parser.add_argument("--row", action="append", choices=ROWS)
+    parser.add_argument("--row", action="append", choices={**ROWS, **SWEEP})
+    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=1)
     for name, default in asdict(Size()).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
     run(options, known)
-    options.small, options.dataset, options.row = False, None, None
+    options.small, options.sweep, options.dataset, options.row = False, False, None, None
     full = len(list(cells(options)))
     PAGE.write_text(comparison_page.page(known, SMALL_CORPORA, list(ROWS), full), "utf-8")
     comparison_page.plots(known, list(ROWS), IMAGES)
