@@ -292,20 +292,17 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 @cache
-def model_of(folder: Path) -> tuple[models.LocalModel, Mapping[str, Any]]:
-    """The model of this process, and its public facts."""
-    return models.load(folder, models.digest(folder), "bfloat16"), models.inspect(folder)
+def case_of(folder: Path, dataset: str, size: Size, gib: float | None) -> Case:
+    """The case of this process; one model for all."""
+    model = models.load(folder, models.digest(folder), memory_gib=gib)
+    return Case(dataset, model, models.inspect(folder), size)
 
 
-@cache
-def case_of(folder: Path, dataset: str, size: Size) -> Case:
-    return Case(dataset, *model_of(folder), size)
-
-
-def figures_of(folder: Path, threads: int, each: Cell) -> dict[str, Any]:
-    """Run one cell in a process of its own."""
-    torch.set_num_threads(threads)
-    return cell(case_of(folder, each.dataset, each.size), each.row, each.epsilon, each.seed)
+def figures_of(options: argparse.Namespace, each: Cell) -> dict[str, Any]:
+    """Run one cell, in a process of its own."""
+    torch.set_num_threads(options.threads)
+    case = case_of(options.model, each.dataset, each.size, options.gib)
+    return cell(case, each.row, each.epsilon, each.seed)
 
 
 def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
@@ -357,13 +354,14 @@ def run(options: argparse.Namespace, known: dict[str, Any]) -> None:
     ends = time.monotonic() + (options.seconds or (1_800 if options.small else float("inf")))
     missing = [each for each in cells(options) if each.key not in known]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        running = {
-            pool.submit(figures_of, options.model, options.threads, each): each for each in missing
-        }
+        running = {pool.submit(figures_of, options, each): each for each in missing}
         for future in as_completed(running):
             if future.cancelled():
                 continue
             key = running[future].key
+            if problem := future.exception():
+                print(key, repr(problem), flush=True)
+                continue
             known[key] = future.result()
             FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
             print(key, known[key], flush=True)
@@ -373,7 +371,7 @@ def run(options: argparse.Namespace, known: dict[str, Any]) -> None:
     print(f"{left} cells are left: the same command goes on.")
 
 
-def main() -> None:
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("model", type=Path, help="folder of a language model")
     parser.add_argument("--small", action="store_true")
@@ -383,10 +381,14 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--gib", type=float, help="memory for contexts of each process")
     for name, default in asdict(Size()).items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = options_of()
     known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
     run(options, known)
     options.small, options.sweep, options.dataset, options.row = False, False, None, None

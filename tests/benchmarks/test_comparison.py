@@ -2,7 +2,6 @@
 told apart, compared with zero-shot's, and run once.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -59,13 +58,12 @@ def test_the_paper_draws_from_all_tokens_and_support_from_few():
 
 
 def test_cells_that_answer_the_first_question_come_first():
-    options = argparse.Namespace(small=False, dataset=None, row=None)
-    every = list(comparison.cells(options))
+    every = list(comparison.cells(comparison.options_of(["model"])))
     first = every[: 3 * len(comparison.PROMPTS)]
-    assert {(name, epsilon) for _, name, epsilon, _ in first} == {
+    assert {(each.row, each.epsilon) for each in first} == {
         (name, 3.0) for name in comparison.FIRST
     }
-    assert len(set(every)) == len(every)
+    assert len({each.key for each in every}) == len(every)
 
 
 def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
@@ -110,7 +108,7 @@ def test_what_is_cited_is_of_mechanisms_there_are_and_of_no_other_a_word_is_said
 @needs_shared
 def test_every_row_runs_on_the_bundled_model_and_a_known_cell_never_again(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "FIGURES", tmp_path / "figures.json")
-    options = argparse.Namespace(small=True, model=SAMPLE, dataset=["yelp"], row=None, seconds=None)
+    options = comparison.options_of([str(SAMPLE), "--small", "--dataset", "yelp", "--threads", "1"])
     known = {}
     comparison.run(options, known)
     kept = json.loads((tmp_path / "figures.json").read_text())
