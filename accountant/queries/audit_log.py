@@ -40,6 +40,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.decisions import OF_STEWARDS
 from accountant.schema.ledgers import Act
 from accountant.tables import paging
 from accountant.transactions import owners
@@ -222,9 +223,10 @@ def _second_people(answered: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any
     def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         table = tables.decisions
         person = table.c.answered_by if answered else table.c.asked_by
-        # Reasons to want access are for the dataset's stewards.
+        # What stewards alone see has its reasons for them.
         reason = case(
-            (table.c.kind == "access", null()), else_=table.c.answer if answered else table.c.reason
+            (table.c.kind.in_(OF_STEWARDS), null()),
+            else_=table.c.answer if answered else table.c.reason,
         )
         columns = _columns(
             table.c.answered_at if answered else table.c.created_at,

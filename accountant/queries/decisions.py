@@ -33,6 +33,8 @@ from accountant.schema.jobs import Job, JobInList
 from accountant.tables import paging
 from accountant.transactions import owners
 from accountant.transactions.access import may_ask
+from accountant.transactions.answers import KINDS
+from accountant.transactions.asking import ByAnybody, ByTwo
 
 decisions, datasets, users = tables.decisions, tables.datasets, tables.users
 
@@ -154,7 +156,7 @@ def _query(viewer: Actor) -> Select[Any]:
     """Return a query of the decisions that `viewer` may see."""
     table = tables.jobs
     seers = case(
-        (decisions.c.kind == "access", owners.overseen(viewer, owners.STEWARD)),
+        (decisions.c.kind.in_(OF_STEWARDS), owners.overseen(viewer, owners.STEWARD)),
         else_=owners.overseen(viewer),
     )
     return (
@@ -186,8 +188,10 @@ def _query(viewer: Actor) -> Select[Any]:
     )
 
 
+#: Kinds that no auditor sees.
+OF_STEWARDS = [name for name, kind in KINDS.items() if "auditor" not in kind.seen_by]
 #: Kinds that whoever may ask for jobs asks for, and withdraws.
-_OF_ANYBODY = ("access", "push")
+_OF_ANYBODY = [name for name, kind in KINDS.items() if isinstance(kind, ByAnybody)]
 #: What tells whether somebody left.
 _ACCOUNT = ("name", "active", "roles")
 
@@ -223,7 +227,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]], viewer: Actor) -> l
 def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Actor) -> Decision:
     is_open, policy = row.state == "open", Policy.model_validate(row.policy)
     asker, offer, change = _asked(row), _offered(row) if row.kind == "offer" else None, None
-    by_two = row.kind in ("allowance", "correction", "policy", "loss", "overdraft")
+    by_two = isinstance(KINDS[row.kind], ByTwo)
     if account is not None and is_open and row.kind == "allowance":
         try:
             change = effects.effect_of(account, row.asked["body"])
@@ -319,9 +323,9 @@ def _asked(row: Row[Any]) -> dict[str, Any]:
         }
     if row.kind == "policy":
         return {name: row.asked[name] for name in ("policy", "replaces")}
-    if row.kind in ("loss", "overdraft", "push"):
-        return {name: row.asked[name] for name in row.asked if name != "signature"}
-    return {}
+    if row.kind == "offer":  # it stands beside, as `offer`
+        return {}
+    return {name: row.asked[name] for name in row.asked if name != "signature"}
 
 
 def _offered(row: Row[Any]) -> OfferedJob:
@@ -368,6 +372,8 @@ def _asks(
         name = job_name(noun, row.job_created_at, row.place, row.purpose)
         to = f"publish on {asked['to']}" if row.kind == "push" else "change the charge"
         return f"{to}: {name}"
+    if row.kind != "allowance":
+        return KINDS[row.kind].title
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]
     if "ex_post" in asked:
         parts.append(f"ex-post {asked['ex_post']['limit']} ({asked['ex_post']['settlement']})")

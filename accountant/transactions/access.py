@@ -61,6 +61,11 @@ class Access(ByAnybody):
     """Somebody asks to be named among those who may ask for jobs. The stewards see it."""
 
     name = "access"
+    yes = "Grant it"
+    effect = (
+        "The policy then names them among those who may ask. Where it asks for two people, another "
+        "steward confirms that first."
+    )
     seen_by = frozenset({"steward"})
 
     def apply(self, ground: Ground) -> Result:

@@ -68,7 +68,7 @@ def allow(
 class Raise(ByTwo):
     """A larger allowance."""
 
-    name = "allowance"
+    name, title = "allowance", "a larger allowance"
 
     def write(self, ground: Ground) -> Result:
         """Write the ALLOW."""

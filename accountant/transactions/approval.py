@@ -245,7 +245,7 @@ def price_beforehand(engine: Engine, job_id: UUID) -> None:
 class Approval(Kind):
     """A job that awaits approval: a yes queues it, or refuses it if it no longer fits."""
 
-    name = APPROVAL
+    name, yes, is_sensitive = APPROVAL, "Approve", False
 
     def require_answerer(self, ground: Ground) -> None:
         """Raise NotPermitted for one's own job unless `solo`, and for anybody but a steward."""

@@ -178,12 +178,18 @@ class Ground:
 
 
 class Kind:
-    """A kind of decision: who answers it, and what a yes does.
+    """A kind of decision: who answers it, what a yes does, and what pages say of it.
 
     By default one steward asks, and another answers.
     """
 
     name: ClassVar[str]
+    #: What is asked for, the button of a yes, and what follows from it.
+    title: ClassVar[str] = ""
+    yes: ClassVar[str] = "Confirm"
+    effect: ClassVar[str] = "The ledger gets an entry with both names. It can't be removed."
+    #: Whether a yes asks who is there, where that was shown too long ago.
+    is_sensitive: ClassVar[bool] = True
     #: Whether an answer says why.
     needs_reason: ClassVar[bool] = True
     #: Roles on the dataset whose people see it, beside who asked and who answers.

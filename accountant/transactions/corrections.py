@@ -76,7 +76,7 @@ def correct(
 class Correction(ByTwo):
     """Another charge for a settled job."""
 
-    name = "correction"
+    name, title = "correction", "another charge"
 
     def write(self, ground: Ground) -> Result:
         """Write the REVERSAL."""

@@ -126,7 +126,7 @@ def waiting(engine: Engine, dataset: str) -> UUID | None:
 class Loss(ByTwo):
     """Entries of a dataset's ledger are lost, and all that it has left is charged."""
 
-    name = "loss"
+    name, title = "loss", "lost entries"
 
     def write(self, ground: Ground) -> Result:
         """Write the LOSS. Raises Conflict where nothing is lost, or other entries than asked."""

@@ -202,8 +202,9 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
 class Offer(Kind):
     """A smaller job, which the analyst of the refused one answers; stewards may take it back."""
 
-    name = "offer"
+    name, yes = "offer", "Accept the offer"
     needs_reason = False
+    is_sensitive = False
 
     def addressee(self, ground: Ground) -> UUID | None:
         """Return the analyst to whom it is offered."""

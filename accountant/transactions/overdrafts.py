@@ -96,7 +96,11 @@ def declare(
 class Overdraft(ByTwo):
     """A charge that has happened already, and is more than what is left."""
 
-    name = "overdraft"
+    name, title = "overdraft", "an overdraft"
+    effect = (
+        "It is charged at once, whole, in both names. The dataset is closed until a new allowance "
+        "covers it, and every statement of it says so."
+    )
 
     def write(self, ground: Ground) -> Result:
         """Reserve it and charge it whole. Its job has the id of the decision."""

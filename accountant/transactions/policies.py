@@ -99,7 +99,8 @@ def change(
 class PolicyChange(ByTwo):
     """A policy that is weaker than the one in force."""
 
-    name = "policy"
+    name, title = "policy", "a weaker policy"
+    effect = "The policy stands at once. Requests that wait are decided under it."
 
     def write(self, ground: Ground) -> Result:
         """Replace the policy; its POLICY entry names both people."""

@@ -70,7 +70,11 @@ def propose(
 class Push(ByAnybody):
     """Somebody asks to publish a result on a hub. Another person, a steward, answers."""
 
-    name = "push"
+    name, title, is_sensitive = "push", "a result for a hub", False
+    effect = (
+        "Who asked may publish these files there, once, within 14 days. What is published can't be "
+        "taken back."
+    )
 
     def require_answerer(self, ground: Ground) -> None:
         """Raise NotPermitted unless another steward answers, as the policy's approvers do."""

@@ -52,8 +52,6 @@ SAMPLES = 3
 ANSWERS = ("yes", "no")
 #: Of a job that awaits approval: a smaller one, its price alone, and a question to its analyst.
 _OF_JOBS = ("offer", "price", "ask")
-#: Kinds whose yes changes what others may do: their person shows again who they are.
-_SENSITIVE = ("allowance", "correction", "policy", "access", "overdraft")
 #: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
 _OFFERABLE = ("number",)
 
@@ -263,7 +261,7 @@ def answer(decision: str) -> BaseResponse:
     reply = _said((*ANSWERS, *_OF_JOBS) if pending["request"] else ANSWERS)
     if reply == "price":
         return Response(_page([pending], Form(sent()), _priced(pending["request"], sent())))
-    sensitive = reply == "yes" and pending["kind"] in _SENSITIVE
+    sensitive = reply == "yes" and answers.KINDS[pending["kind"]].is_sensitive
     if sensitive and (first := confirmation.first()) is not None:
         return first
     try:
@@ -355,7 +353,9 @@ def several(confirming: bool) -> BaseResponse:
     pending.sort(key=lambda decision: (decision["created_at"], decision["id"]))
     if confirming:
         return _confirmed(pending, reply, url_for("decisions.answer_selected"), sent())
-    sensitive = reply == "yes" and any(decision["kind"] in _SENSITIVE for decision in pending)
+    sensitive = reply == "yes" and any(
+        answers.KINDS[decision["kind"]].is_sensitive for decision in pending
+    )
     if sensitive and (first := confirmation.first()) is not None:
         return first
     problems = [_problem(decision["id"], reply, reason) for decision in pending]

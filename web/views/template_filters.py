@@ -24,6 +24,7 @@ from accountant.identities import passkeys, people
 from accountant.queries import decisions
 from accountant.queries.measured import measured
 from accountant.queries.standing import percent as plain_percent
+from accountant.transactions import answers
 from web.context import engine
 from web.meaning import judgement
 from web.views import presets
@@ -248,6 +249,7 @@ def init_app(app: Flask) -> None:
         about_field=about_field,
         FILTER_NAMES=FILTER_NAMES,
         FILTER_HEADS=[(f"#{name}", unit(kind)) for kind, name in FILTER_NAMES.items()],
+        kinds=answers.KINDS,
         presets=presets,
         pairs=lambda names: [(name, name) for name in names],
         FIGURE_NAMES=FIGURE_NAMES,

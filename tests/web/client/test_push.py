@@ -148,9 +148,7 @@ def test_a_result_goes_to_a_hub_once_another_person_agreed(
     assert shown["asks"] == f"publish on {TO}: {name}"
     assert (shown["kind"], shown["may_say"]) == ("push", ["yes", "no"])
     page = site.pages("steward").get(f"/decisions/{decision}").text
-    assert all(
-        word in page for word in (TO, f"{name}</a>", hub.url, "cc-by-4.0", "can't be taken back")
-    )
+    assert all(word in page for word in (TO, f"{name}</a>", hub.url, "cc-by-4.0", "be taken back"))
     agree(run, steward, decision)
     said = json.loads(run(analyst, "job", "push", done, TO, "--json"))
     assert said["commit"] == f"{hub.url}/datasets/clinic/notes/commit/{1:040x}"
