@@ -121,6 +121,15 @@ def pytest_xdist_auto_num_workers():
 
 
 @pytest.fixture(scope="session")
+def s3_url():
+    """moto's server, which speaks S3, by its URL."""
+    if object_stores.LACKS:
+        pytest.skip(f"not installed: {', '.join(object_stores.LACKS)}")
+    with object_stores.started() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def ceph_url():
     """A gateway of Ceph that speaks S3, by its URL."""
     if lacks := ceph_server.LACKS + object_stores.LACKS:

@@ -27,12 +27,10 @@ CEPH = pytest.param("ceph", marks=pytest.mark.release)
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """A bucket of a server that speaks S3, by its address."""
-    if LACKS:
-        pytest.skip(f"not installed: {', '.join(LACKS)}")
-    with serving() as bucket:
-        yield bucket
+def s3(s3_url: str) -> Iterator[str]:
+    """A bucket of moto's server, by its address."""
+    with reached(s3_url):
+        yield "s3://bucket"
 
 
 @pytest.fixture
@@ -74,6 +72,13 @@ def reached(url: str) -> Iterator[None]:
 @contextmanager
 def serving() -> Iterator[str]:
     """A server that speaks S3, and in the environment what s3fs needs in order to get there."""
+    with started() as url, reached(url):
+        yield "s3://bucket"
+
+
+@contextmanager
+def started() -> Iterator[str]:
+    """moto's server, by its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -97,8 +102,7 @@ def serving() -> Iterator[str]:
                     assert server.poll() is None
                     assert time.monotonic() < until, "moto does not start"
                     time.sleep(0.2)
-            with reached(f"http://127.0.0.1:{port}"):
-                yield "s3://bucket"
+            yield f"http://127.0.0.1:{port}"
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(20)
@@ -144,8 +148,9 @@ class Prefix(str):
 @contextmanager
 def frozen() -> Iterator[None]:
     """The store's server is there, and answers nothing."""
+    port = os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2]
     children = (each for each in psutil.Process().children() if each.status() != "zombie")
-    (server,) = (each for each in children if SERVER in each.cmdline())
+    (server,) = (each for each in children if {SERVER, port} <= set(each.cmdline()))
     server.suspend()
     try:
         yield

@@ -239,7 +239,7 @@ def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_is_made_anew_and_goes_on_after_a_failure(moved: Path) -> None:
     """A download that fails ends in a sentence and breaks nothing: the next run goes on from
     there.

@@ -7,6 +7,8 @@ import pytest
 
 from tests.web.serving import ROOT
 
+pytestmark = pytest.mark.slow
+
 #: The engine's libraries are not found; then each module of the image is imported.
 CODE = """
 import importlib, re, sys

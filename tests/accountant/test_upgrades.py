@@ -19,6 +19,8 @@ from accountant.settings import Settings
 from accountant.transactions import key_checks
 from tests.conftest import as_superuser, create
 
+pytestmark = pytest.mark.slow
+
 DATASET, JOB, REFUSED, MADE = (uuid.uuid4() for _ in range(4))
 STEWARD, SECOND, ANALYST, ASKER = (uuid.uuid4() for _ in range(4))
 

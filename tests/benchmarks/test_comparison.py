@@ -106,9 +106,12 @@ def test_what_is_cited_is_of_mechanisms_there_are_and_of_no_other_a_word_is_said
 
 @pytest.mark.slow
 @needs_shared
-def test_every_row_runs_on_the_bundled_model_and_a_known_cell_never_again(tmp_path, monkeypatch):
+def test_rows_run_on_the_bundled_model_and_a_known_cell_never_again(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "FIGURES", tmp_path / "figures.json")
-    options = comparison.options_of([str(SAMPLE), "--small", "--dataset", "yelp", "--threads", "1"])
+    asked = [str(SAMPLE), "--small", "--dataset", "yelp", "--threads", "1"]
+    for row in ("zero-shot", "median", "epsvec"):
+        asked += ["--row", row]
+    options = comparison.options_of(asked)
     known = {}
     comparison.run(options, known)
     kept = json.loads((tmp_path / "figures.json").read_text())

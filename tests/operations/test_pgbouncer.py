@@ -12,7 +12,7 @@ from accountant.queries import integrity
 from tests.poolers import PGBOUNCER, pooled
 from tests.support import Bench
 from tests.workers.conftest import serving, wait_for
-from tests.workers.jobs.test_jobs import FEW, Desk, allowed
+from tests.workers.jobs.test_jobs import FEW, Desk, allowed, count
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,7 +32,7 @@ def test_a_job_runs_to_its_end_with_its_relay_and_workers(servers, pooled_url, t
     with serving(servers.broker_url, pooled_url, {}, tmp_path_factory, vhost=2):
         desk = Desk(engine, tmp_path_factory.mktemp("data"))
         dataset = allowed(desk, FEW)
-        job = desk.ended(desk.submit(dataset), 120)
+        job = desk.ended(count(desk, dataset), 120)
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert integrity.check(engine, dataset) == []

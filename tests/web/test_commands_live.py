@@ -20,6 +20,8 @@ from tests.support import Bench, person
 from tests.web.client.test_client import address  # noqa: F401  (a fixture)
 from web.cli.commands import app
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., str]
 
 
@@ -122,7 +124,6 @@ def test_uploads(bench: Bench, run: Run, tmp_path: Path) -> None:
     run(bench.steward, "upload", "remove", kept["sha256"])
 
 
-@pytest.mark.slow
 def test_what_auditors_look_through(open_bench: Bench, run: Run, tmp_path: Path) -> None:
     bench = open_bench
     bench.submit(10)

@@ -22,6 +22,8 @@ from accountant.settings import Settings
 from tests.object_stores import CEPH, bucket, ceph, frozen, s3
 from workers.data import manifest
 
+pytestmark = pytest.mark.slow
+
 ORIGIN, SEED = "exchequer.example/log", b"s" * 32
 __all__ = ["bucket", "ceph", "s3"]
 

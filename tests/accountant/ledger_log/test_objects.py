@@ -18,6 +18,8 @@ from accountant.results import place_at
 from tests.accountant.ledger_log.test_files import chain, write
 from tests.object_stores import CEPH, Prefix, answering_503, bucket, ceph, frozen, s3
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["bucket", "ceph", "s3"]
 
 

@@ -26,6 +26,8 @@ from accountant.ledger_log.signed import SignedPlaces
 from accountant.settings import Settings
 from tests.object_stores import CEPH, answering_503, ceph, frozen, full, s3
 
+pytestmark = pytest.mark.slow
+
 ORIGIN, SEED = "exchequer.example/log", b"s" * 32
 #: Three datasets in turn, over more than a tile of tiles' first row.
 ENTRIES = [(f"set-{n % 3}", n // 3 + 1, f"{n:064x}") for n in range(700)]

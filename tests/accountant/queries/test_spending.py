@@ -22,6 +22,8 @@ from accountant.transactions import (
 from accountant.transactions import settlement as ledger
 from tests.support import Bench, person, yes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def busy(engine) -> Bench:
@@ -148,7 +150,6 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
     policies.set_policy(engine, bench.dataset, Policy(), bench.steward)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_every_point_of_the_burn_down_was_true_at_some_moment(engine, monkeypatch, steps):
     """Of a kept day only the sum is known: a raise on it alone would show the day's spending as

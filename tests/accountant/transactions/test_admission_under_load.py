@@ -571,7 +571,7 @@ def test_one_key_on_two_datasets_at_once_is_one_job_and_a_conflict(engine):
     assert all(integrity.check(engine, each.dataset) == [] for each in benches)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_many_claimants_on_many_datasets_overspend_none_and_meet_nothing_but_refusals(tmp_path):
     """Five seconds of what benchmarks/claimants.py does for two minutes."""
     from benchmarks.claimants import measure

@@ -32,6 +32,8 @@ from tests.object_stores import Prefix, answering_503, ceph_of_module, frozen, s
 from tests.restores import ground
 from tests.support import Bench, put
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["ceph_of_module", "s3", "small_disk"]
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -194,7 +196,6 @@ def die(url: str, place: str, point: str) -> None:
     bench.submit(10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("point", "lacks"), [("writing.committed", 1), ("log.written", 0)])
 def test_what_a_killed_process_committed_is_in_the_log_once(site, point, lacks):
     url = site.engine.url.render_as_string(hide_password=False)
@@ -208,7 +209,6 @@ def test_what_a_killed_process_committed_is_in_the_log_once(site, point, lacks):
     assert logged(site) == entries(site)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["s3"], indirect=True)
 @pytest.mark.parametrize("away", [answering_503, frozen])
 def test_while_the_store_is_away_nothing_is_reserved(site, monkeypatch, away):

@@ -44,6 +44,8 @@ from tests.support import Bench, person, yes
 from web import signing_in
 from web.passwords import hash_password
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["alone", "command", "s3"]
 
 SEED = b"s" * 32
@@ -355,7 +357,6 @@ def test_the_webs_credentials_lose_nothing(alone):
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_command_asks_one_and_another(alone, lost, command):
     with lost.mending() as engine:
         until = datetime.now(UTC) + timedelta(days=1)

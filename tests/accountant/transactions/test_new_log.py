@@ -27,6 +27,8 @@ from tests.restores import removed
 from tests.support import Bench
 from web.cli.commands import app
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["alone", "s3"]
 
 IDENTITY, PROOF, SEED = b"i" * 32, b"the key", b"s" * 32

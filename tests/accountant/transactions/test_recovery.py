@@ -50,6 +50,8 @@ from web.cli import bootstrap
 from web.cli.commands import app
 from workers.jobs import staging
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["alone", "s3", "shared", "site"]
 
 
@@ -76,7 +78,6 @@ def spend_all(site) -> list[uuid.UUID]:
         run(site, job_id)
 
 
-@pytest.mark.slow
 def test_the_same_allowance_is_never_spent_twice(site):
     copy = site.backup()
     done = spend_all(site)

@@ -26,6 +26,8 @@ from tests.witness import Witness
 from web.cli import bootstrap
 from web.cli.commands import app
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["alone", "s3"]
 
 

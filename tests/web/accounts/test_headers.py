@@ -240,37 +240,26 @@ def test_what_names_no_proxy_is_an_error_at_start(site, tmp_path, wrong):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("gunicorn", "hops", "named"),
-    [
-        (False, 0, True),
-        (False, 1, True),
-        (False, 1, False),
-        (True, 0, True),
-        (True, 1, True),
-        (True, 1, False),
-    ],
-)
-def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, hops, named):
+@pytest.mark.parametrize("gunicorn", [False, True])
+@pytest.mark.parametrize("named", [True, False])
+def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, named):
     """A server below the application may take these headers away, or believe them, before it sees
     them.
     """
     url = site.engine.url.render_as_string(hide_password=False)
     claimed = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
     form = {
-        "name": f"nobody-{gunicorn}-{hops}-{named}".lower(),
+        "name": f"nobody-{gunicorn}-{named}".lower(),
         "password": "certainly not the password",
     }
     proxies = "127.0.0.1" if named else "10.0.0.1"
     with serving(
-        url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops, proxy_addresses=proxies
+        url, tmp_path, gunicorn=gunicorn, trusted_proxies=1, proxy_addresses=proxies
     ) as server:
         answer = httpx2.get(f"{server.url}/sign-in", headers=claimed)
-        believed = bool(hops) and named
-        assert ("secure" in answer.headers["Set-Cookie"].lower()) == believed
+        assert ("secure" in answer.headers["Set-Cookie"].lower()) == named
         httpx2.post(f"{server.url}/api/v1/session", json=form, headers=claimed)
     query = text("SELECT address FROM sign_ins WHERE name = :name")
     with site.engine.connect() as connection:
         came = connection.execute(query, {"name": form["name"]}).scalar_one()
-    assert came == ("203.0.113.9" if believed else "127.0.0.1")
+    assert came == ("203.0.113.9" if named else "127.0.0.1")

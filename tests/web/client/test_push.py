@@ -21,6 +21,8 @@ from tests.web.client.test_client import address  # noqa: F401  (a fixture)
 from tests.web.test_commands_live import Run, run  # noqa: F401  (a fixture)
 from web.client import hub as publishing
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = b'{"text": "a good place", "label": null, "complete": true}\n'
 TO = "hf://datasets/clinic/notes"
 WHY = ("--reason", "a benchmark", "--license", "cc-by-4.0", "--language", "en")

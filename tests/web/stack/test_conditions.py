@@ -13,6 +13,8 @@ import pytest
 
 from accountant.core.files.private import private_draft
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = f"{sys.executable} -m web.cli"
 
@@ -103,7 +105,6 @@ def test_root_without_capabilities_is_told(tmp_path: Path) -> None:
     assert answer.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_little_shared_memory_and_no_locale_are_enough_for_the_servers(tmp_path: Path) -> None:
     """The 64 MB that a container has, and a locale that the machine does not have."""
     code = """

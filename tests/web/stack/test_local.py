@@ -28,6 +28,8 @@ from web.stack import ports, processes, state
 from web.stack.addresses import APPLICATION, OWNER, SERVERS, page_address
 from web.stack.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 WEB = """
@@ -159,7 +161,6 @@ KEPT = ([("row",)], [b"first", b"second"])
 # --- the two servers alone ------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_servers_are_durable_private_and_deterministic(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with local.Servers(home) as servers:
@@ -189,7 +190,6 @@ def test_servers_are_durable_private_and_deterministic(tmp_path: Path) -> None:
     assert marked(home) == []
 
 
-@pytest.mark.slow
 def test_one_owner_per_home(tmp_path: Path) -> None:
     with local.Servers(tmp_path, valkey=False) as servers:
         with pytest.raises(local.StackError, match="another process holds"):
@@ -208,7 +208,6 @@ def test_servers_with_a_deep_home_that_needs_quoting(tmp_path: Path) -> None:
     assert not link.exists()
 
 
-@pytest.mark.slow
 def test_servers_end_with_their_owner(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from web.local import Servers\n"
@@ -243,7 +242,6 @@ def test_down_before_any_up(tmp_path: Path) -> None:
     assert not local.status(settings).running
 
 
-@pytest.mark.slow
 def test_twice_in_a_row_with_the_data_kept(settings: Settings) -> None:
     first = up(settings)
     assert first.running
@@ -261,7 +259,6 @@ def test_twice_in_a_row_with_the_data_kept(settings: Settings) -> None:
     assert read_from_both(up(settings)) == KEPT
 
 
-@pytest.mark.slow
 def test_supervisor_killed_then_up(settings: Settings) -> None:
     write_to_both(up(settings))
     before = pids(settings)
@@ -279,7 +276,6 @@ def test_supervisor_killed_then_up(settings: Settings) -> None:
     assert read_from_both(up(settings)) == KEPT
 
 
-@pytest.mark.slow
 def test_supervisor_killed_then_down(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The relay ignores the signal that it gets when the supervisor dies, and has a child."""
     stubborn = (
@@ -295,7 +291,6 @@ def test_supervisor_killed_then_down(settings: Settings, monkeypatch: pytest.Mon
     assert read_from_both(up(settings)) == KEPT
 
 
-@pytest.mark.slow
 def test_what_ends_is_started_again(settings: Settings) -> None:
     write_to_both(up(settings))
     for name in ("relay", "postgres", "valkey"):
@@ -314,14 +309,12 @@ def test_what_ends_is_started_again(settings: Settings) -> None:
     assert "relay was killed by signal 9" in processes.log_tail(settings.home, "supervisor")
 
 
-@pytest.mark.slow
 def test_a_removed_home_ends_the_stack(settings: Settings) -> None:
     up(settings, (stand_in("relay"),))
     shutil.rmtree(settings.home)
     assert wait_until(lambda: marked(settings.home) == [], 15)
 
 
-@pytest.mark.slow
 def test_two_at_once_start_one_stack(settings: Settings) -> None:
     found: list[local.Status] = []
     threads = [threading.Thread(target=lambda: found.append(up(settings))) for _ in range(2)]
@@ -335,7 +328,6 @@ def test_two_at_once_start_one_stack(settings: Settings) -> None:
     assert len([line for line in marked(settings.home) if "web.stack.supervisor" in line]) == 1
 
 
-@pytest.mark.slow
 def test_a_failing_program_is_named_and_nothing_stays(settings: Settings) -> None:
     failing = stand_in("checks", "import sys; sys.exit('no such model')")
     with pytest.raises(local.StackError) as caught:
@@ -471,7 +463,6 @@ def test_networks_of_their_own(tmp_path: Path, network: str, expected: str) -> N
     assert expected in found.stdout + found.stderr
 
 
-@pytest.mark.slow
 def test_two_homes_come_up_at_the_same_moment_and_side_by_side(
     tmp_path: Path, made_once: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,7 +493,6 @@ def test_two_homes_come_up_at_the_same_moment_and_side_by_side(
             assert marked(settings.home) == []
 
 
-@pytest.mark.slow
 def test_the_environment_replaces_servers(settings: Settings, tmp_path: Path) -> None:
     with local.Servers(tmp_path / "elsewhere") as other:
         theirs = make_settings(
@@ -556,7 +546,6 @@ def test_a_reused_pid_is_left_alone(settings: Settings) -> None:
         stranger.kill()
 
 
-@pytest.mark.slow
 def test_stages_end_in_order_and_within_their_bounds(settings: Settings, tmp_path: Path) -> None:
     """The worker may finish its task; processes that don't end are killed."""
     told = tmp_path / "order"
@@ -586,7 +575,6 @@ time.sleep(600)
     assert told.read_text().split() == ["web", "relay", "worker"]
 
 
-@pytest.mark.slow
 def test_a_celery_worker_is_ready_when_it_takes_messages(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -626,7 +614,6 @@ def test_logs_keep_within_a_bound(tmp_path: Path) -> None:
     assert log.with_suffix(".log.1").stat().st_size == 2000
 
 
-@pytest.mark.slow
 def test_the_record_holds_no_password(settings: Settings) -> None:
     """Addresses of replaced servers may hold one; they reach no file."""
     with local.Servers(settings.home / "elsewhere") as other:

@@ -37,21 +37,6 @@ def test_a_wrong_password_keeps_the_name(site):
     assert f'value="{site.actor("analyst").name}"' in answer.text
 
 
-def test_forms_need_their_token(site):
-    browser = site.pages("steward")
-    answer = browser.client.post(f"{site.dataset}/allowance", data={"epsilon": "1"})
-    assert answer.status_code == 400
-    assert "load its page again" in answer.text
-
-
-def test_cookies_and_headers(site):
-    answer = site.app.test_client().get("/sign-in")
-    assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
-    cookie = answer.headers["Set-Cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=Lax" in cookie
-
-
 def test_the_typeface_comes_from_here_with_its_licence(site):
     """Six files that the policy of contents admits, each named in the stylesheet, and a licence."""
     client = site.app.test_client()

@@ -5,6 +5,8 @@ engine and accelerate's hooks as they are, without a number. Its spare backend c
 process.
 """
 
+import sys
+
 import torch
 import transformers
 from accelerate import dispatch_model
@@ -14,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 from transformers import AutoModelForCausalLM
 
-from tests.workers.engine.families import BRANCHES, FAMILIES, LAYERS, WIDTH
+from tests.workers.engine.families import FAMILIES, LAYERS, WIDTH
 from workers.engine import (
     HEAD,
     Batch,
@@ -101,7 +103,7 @@ def decode(name: str) -> None:
 
 if __name__ == "__main__":
     no_numbers()
-    for name in BRANCHES:
+    for name in sys.argv[1:]:
         shapes = ShapeEnv(allow_dynamic_output_shape_ops=True)
         with FakeTensorMode(shape_env=shapes):
             decode(name)

@@ -140,9 +140,12 @@ def test_a_split_model_is_opened_layer_by_layer(monkeypatch):
     assert torch.equal(split.network(ids).logits, whole.network(ids).logits)
 
 
-def test_no_call_of_the_engine_mixes_devices():
+@pytest.mark.parametrize(
+    "families", [BRANCHES[:1], pytest.param([*FAMILIES], marks=pytest.mark.release)], ids=len
+)
+def test_no_call_of_the_engine_mixes_devices(families):
     told = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.workers.engine.fake_gpus"],
+        [sys.executable, "-W", "ignore", "-m", "tests.workers.engine.fake_gpus", *families],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -150,7 +153,7 @@ def test_no_call_of_the_engine_mixes_devices():
         timeout=300,
     )
     assert told.returncode == 0, told.stderr[-3000:]
-    assert told.stdout.split() == [*BRANCHES]
+    assert told.stdout.split() == [*families]
 
 
 def hooked(network, last: str, folder: Path):

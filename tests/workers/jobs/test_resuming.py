@@ -29,6 +29,8 @@ from workers.mechanisms import private_prediction
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Turn
 
+pytestmark = pytest.mark.slow
+
 BATCHES, TOKENS, RECORDS = 4, 6, 12
 #: A byte of the jobs' keys, by which no batch is empty.
 KEY = 2
@@ -185,7 +187,6 @@ def test_one_attempt_makes_each_pass_once(bench, configured, machine):
     whole(bench, job_id, machine)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_an_attempt_cut_by_its_limit_goes_on_in_the_next(bench, configured, machine, share):
     job_id = queued(bench)
@@ -240,7 +241,6 @@ def test_where_each_attempt_is_charged_a_limit_ends_the_job(engine, tmp_path, co
     assert job(bench, job_id)["state"] == "failed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.8])
 def test_a_drained_worker_costs_no_attempt(bench, configured, machine, share):
     job_id = queued(bench)
@@ -339,7 +339,6 @@ def test_a_cancelled_job_stops_before_its_next_pass_and_keeps_nothing(bench, con
     assert integrity.check(bench.engine, bench.dataset) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [False, True], ids=["plain", "rounds"])
 def test_killed_again_and_again_every_token_is_drawn_once_but_those_of_the_step_that_was_lost(
     bench, configured, machine, rounds

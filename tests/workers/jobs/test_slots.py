@@ -24,6 +24,8 @@ from tests.support import Bench
 from workers.interface import Text
 from workers.jobs import tasks
 
+pytestmark = pytest.mark.slow
+
 SECONDS_A_RECORD = 0.001
 FEW, MANY = 100, 200
 RUNS = 40  # of each
@@ -96,7 +98,6 @@ def area(few: list[float], many: list[float]) -> float:
     return wins / (len(few) * len(many))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("runner")
 def test_a_stopwatch_does_not_tell_100_records_from_200(engine, tmp_path, configured):
     desks = {size: bench(engine, tmp_path, size, 1) for size in (FEW, MANY)}
