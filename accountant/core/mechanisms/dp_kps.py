@@ -34,7 +34,7 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters, Yield, by_label
-from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.batches import LEFT_OUT, LEFT_OUT_TEXTS, doubled
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     cost,
@@ -479,7 +479,7 @@ MECHANISM = Mechanism(
     artifacts_need_model=False,
     resources=resources,
     sources=sources,
-    releases=("noisy-vocabulary", "phrase-sketches"),
+    releases=("noisy-vocabulary", "phrase-sketches", LEFT_OUT),
     needs={
         "from_job=": "vocabulary noise vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
         "kde_noise_multiplier",
@@ -516,5 +516,6 @@ MECHANISM = Mechanism(
     artifacts={
         "vocabulary": "the terms kept with their noisy counts, and what the sketches are of",
         "sketches": "noisy sums of each sketch and label, and the vectors of the terms",
+        **LEFT_OUT_TEXTS,
     },
 )

@@ -76,6 +76,29 @@ def test_prompts_have_the_drawn_phrases_and_the_label_only_where_it_is_asked_for
     assert [prompt.text[0] for prompt in echo.prompts] == ["a"] * 3 + ["b"] * 3
 
 
+def test_prefaces_refusals_and_the_request_itself_are_no_texts_and_their_share_is_told():
+    said = [
+        "Soup was cold.",
+        "Here is a text:\n\nSoup",
+        "I'm sorry, but I cannot write",
+        "Write all about soup",
+    ]
+
+    class Chatty(Echo):
+        def write(self, prompts, manner, each=1):
+            yield from (Written(vouch(said[row]), True, row) for row in range(len(prompts)))
+
+    raw = {"output": "texts", "writer": "w", "vocabulary_epsilon": 100.0, "sequences_per_label": 4}
+    raw["prompt"] = "Write all about soup: {phrases}"
+    things = public(endpoints={"writer": Chatty()}, corpora={"examples": Shots([])})
+    made, _, progress = run(raw, dataset("soup lift cold price"), things)
+    assert [each.text for each in made if isinstance(each, Text)] == said[:1] * 2
+    assert progress.done == progress.total == 8
+    (counts,) = (each for each in made if getattr(each, "name", "") == "texts-left-out")
+    why = {"preface": 2, "refusal": 2, "repeats the request": 2}
+    assert counts.json() == {"written": 8, "left_out": why}
+
+
 def test_example_texts_stand_before_the_prompt_with_their_own_phrases_label_by_label():
     shots = [
         ("a", "Nothing of it."),

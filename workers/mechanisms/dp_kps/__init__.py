@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from accountant.core.errors import DataError
+from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.core.mechanisms.dp_kps import DpKps
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicPrompt, all_released
@@ -24,6 +25,7 @@ from workers.data.records import Records
 from workers.embedding.embedders import embed_all
 from workers.embedding.neighbours import Floats
 from workers.generation.kept_texts import kept_texts
+from workers.generation.rules import Rules
 from workers.generation.writer import Manner, Writer, Written
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.mechanisms.dp_kps import sketches
@@ -65,7 +67,10 @@ class Runner:
         """Release vocabulary and sketches, then draw and write."""
         sketch = sketched(parameters, terms, records, meter, progress, public)
         yield from sketch.artifacts()
-        yield from _written(parameters, terms, sketch, progress, public, meter.kept)
+        rules = Rules([parameters.prompt])
+        yield from _written(parameters, terms, sketch, progress, public, meter.kept, rules)
+        if rules.left_out:
+            yield Artifact.of_json(LEFT_OUT, LEFT_OUT, rules.counts())
 
     def reuse(
         self,
@@ -84,7 +89,8 @@ class Runner:
             raise DataError(
                 f"sequence_length: {length} of sketches of at most {most} (allowed: 1 to {most})"
             )
-        yield from _written(parameters, terms, sketch, progress, public, KeptDraws())
+        rules = Rules([parameters.prompt])
+        yield from _written(parameters, terms, sketch, progress, public, KeptDraws(), rules)
 
 
 def sketched(
@@ -148,8 +154,9 @@ def _written(
     progress: Progress,
     public: Public,
     kept: KeptDraws,
+    rules: Rules,
 ) -> Iterator[Text]:
-    """Yield the free steps, label by label; empty texts are left out."""
+    """Yield the free steps, label by label; what the rules leave out is no text."""
     drawing = sequences(parameters, found, public)
     random = np.random.default_rng(parameters.seed)
     asking = _prompts(parameters, terms, found, public)
@@ -172,7 +179,7 @@ def _written(
             make = partial(_advancing, progress, requests, manner)
             texts = f"texts of {name}"
             for written in kept_texts(kept, texts, parameters.seed, asking.writer, progress, make):
-                if written.text:
+                if rules.publishes(written.text):
                     yield Text(written.text, label, written.complete)
 
 
