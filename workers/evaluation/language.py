@@ -172,7 +172,6 @@ def in_context_accuracy(
     return Figure(name, float(np.mean(right)), settings, ideal, interval=interval)
 
 
-@torch.inference_mode()
 def losses(
     model: models.LocalModel, texts: Sequence[str], *, tokens: int = 64, batch: int = 32
 ) -> NDArray[np.float64]:
@@ -180,9 +179,18 @@ def losses(
 
     Each text is cut after `tokens` tokens. A text without a token that is predicted gets infinity.
     """
+    rows = token_losses(model, texts, tokens=tokens, batch=batch)
+    return np.array([row.mean() if len(row) else np.inf for row in rows])
+
+
+@torch.inference_mode()
+def token_losses(
+    model: models.LocalModel, texts: Sequence[str], *, tokens: int = 64, batch: int = 32
+) -> list[NDArray[np.float64]]:
+    """Return the losses of each text's tokens, as `losses` takes their mean."""
     start = text_start(model.tokenizer)
     rows = [start + _ids(model.tokenizer, text, tokens) for text in texts]
-    values = np.full(len(rows), np.inf)
+    values = [np.zeros(0)] * len(rows)
     # Texts of like lengths side by side: padding is computed too.
     order = sorted(
         (row for row in range(len(rows)) if len(rows[row]) > 1), key=lambda r: len(rows[r])
@@ -191,9 +199,11 @@ def losses(
         places = order[first : first + batch]
         ids, mask = _padded([rows[row] for row in places], model.device)
         logits = model.network(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
-        targets = ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
-        flat = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-        values[places] = (flat.sum(dim=1) / mask[:, 1:].sum(dim=1)).cpu().numpy()
+        flat = torch.nn.functional.cross_entropy(
+            logits.transpose(1, 2), ids[:, 1:], reduction="none"
+        )
+        for place, row in zip(places, flat.double().cpu().numpy(), strict=True):
+            values[place] = row[: len(rows[place]) - 1]
     return values
 
 

@@ -38,8 +38,9 @@ _TALK = re.compile(
 )
 #: How assistants speak to whoever asked, anywhere in the opening.
 _CHAT = re.compile(
-    r"\b(?:an|the|your) ai assistant\b|\bplease provide (?:me|the|your|more)\b"
-    r"|\bi(?:['’]m| am|['’]d be| would be) (?:so |very |always )?(?:happy|glad|here) "
+    r"\b(?:an?|the|your) (?:helpful )?ai assistant\b|\bwhat topic would you like\b"
+    r"|\bplease provide (?:me|the|your|more)\b"
+    r"|\bi(?:['’]m| am|['’]d be| would be) (?:so |very |always )?(?:happy|glad|here|ready) "
     r"(?:you|to (?:help|assist|have you))\b"
 )
 #: A refusal, a preface or talk is looked for in this much of a text.

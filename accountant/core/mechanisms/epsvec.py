@@ -223,8 +223,8 @@ class Epsvec(GaussianNoise):
         1,
         ge=1,
         le=100,
-        description="texts written for each that is kept; 1: all. First come those that the model "
-        "finds likelier and that lie nearest to their label. Free",
+        description="texts written for each that is kept; 1: all. First come those that surprise "
+        "the model least, vary most and lie nearest to their label. Free",
     )
     label: str | None = Field(
         None,

@@ -160,7 +160,7 @@ SAMPLES, PARTNERS = 400, 24
 STEERED_TEXTS, LEAST_STEERED = 100, 10
 #: A chat model is asked for a text about a label, and only the vectors, which all of ε pays for,
 #: tell it how real ones read. What is cut, repeats itself or talks about the task is dropped, and
-#: of the likelier half of the rest those nearest to the label are kept: drafts are free.
+#: of the more readable rest those nearest to the label are kept: drafts are free.
 STEERED: Mapping[str, Any] = {
     "shots": 0,
     "partner": "mean",
@@ -171,7 +171,7 @@ STEERED: Mapping[str, Any] = {
     "stop": None,
     "rejection": "rule",
     "min_quality": 10,
-    "drafts": 6,
+    "drafts": 10,
 }
 ABOUT = "Write a short text{about}. Use two or three sentences. Answer with the text alone."
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from statistics import median
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.data.public_text import constant, vouch
 from workers.data.records import Record, Records
-from workers.evaluation import language
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
 from workers.interface import Artifact, Progress, Public, Released, Text
@@ -434,6 +432,34 @@ def test_the_rule_tells_texts_from_noise():
     assert rates[3] <= 4
     assert rates[4:6] == [0, 0]
     assert rates[6] == 8
+    own = [
+        "Rooms. The room was clean and the staff were kind to us.",
+        "** Rooms **:\nThey were kind.",
+    ]
+    request = ["Write a text about rooms, which were clean when we came.", good.text]
+    texts = [Written(each, True) for each in own + request]
+    template = "Write a text about {label}. Be short."
+    assert quality.by_rule(texts, template, "rooms") == [0, 0, 0, 10]
+    assert quality.by_rule([replace(good, text="...and " + good.text)]) == [10]
+
+
+def test_readable_drafts_surprise_nowhere_and_do_not_repeat_their_words(monkeypatch):
+    losses = {
+        "calm": [9.0, 9.0, 9.0, 9.0] + [1.0] * 16,  # an opening surprises always
+        "even": [0.1, 0.1, 0.1, 0.1] + [2.0] * 16,
+        "slip": [0.1, 0.1, 0.1, 0.1] + [0.1] * 14 + [8.0, 8.0],
+        "long": [1.0] * 4 + [1.0] * 60,
+        "short": [0.1] * 4,
+    }
+    monkeypatch.setattr(
+        quality, "token_losses", lambda _, texts, tokens: [np.array(losses[t]) for t in texts]
+    )
+    found = quality.readable(None, list(losses), 96)
+    assert found.tolist() == [True, True, False, True, False]
+    losses |= {f"{way} kind kind": losses["calm"] for way in ("this", "that")}
+    varied = quality.readable(None, [*list(losses)[:4], *list(losses)[5:]], 96)
+    assert varied.tolist() == [True, False, False, True, False, False]
+    assert quality.readable(None, [], 96).tolist() == []
 
 
 def test_the_rule_drops_texts_and_fewer_come_out(model, released):
@@ -444,7 +470,7 @@ def test_the_rule_drops_texts_and_fewer_come_out(model, released):
     )
 
 
-def test_of_several_drafts_the_likelier_that_lie_furthest_the_labels_way_are_kept(model, released):
+def test_of_several_drafts_the_readable_that_lie_furthest_the_labels_way_are_kept(model, released):
     parameters, texts, artifacts, _, _ = run(model, {"drafts": 3, "rejection": "none"})
     assert artifacts["texts-left-out"].json()["written"] == 2 * 3 * 3
     assert sum(artifacts["texts-left-out"].json()["left_out"].values()) == 18 - len(texts)
@@ -464,10 +490,10 @@ def test_of_several_drafts_the_likelier_that_lie_furthest_the_labels_way_are_kep
         states = vectors.states(model, prompt, [each.text for each in texts], 24, layers)
         return [float(np.sum(state * direction)) for state in states]
 
-    strange = language.losses(model, [each.text for each in every], tokens=24)
-    likelier = [each for each, loss in zip(every, strange, strict=True) if loss <= median(strange)]
-    rest = [each for each in likelier if each.text not in {one.text for one in kept}]
-    assert len(rest) == len(likelier) - 3 > 0
+    first = quality.readable(model, [each.text for each in every], 24)
+    readable = [each for each, is_first in zip(every, first, strict=True) if is_first]
+    rest = [each for each in readable if each.text not in {one.text for one in kept}]
+    assert len(rest) == len(readable) - 3 > 0
     assert min(scores(kept)) >= max(scores(rest))
 
 

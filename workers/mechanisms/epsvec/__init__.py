@@ -84,7 +84,7 @@ class Runner:
             yield text
         if parameters.drafts > 1:
             drafts = parameters.drafts * _wanted(parameters, terms)
-            left_out = {"less likely, further from the label, or dropped by rule": drafts - kept}
+            left_out = {"less readable, further from the label, or dropped by rule": drafts - kept}
             yield Artifact.of_json(LEFT_OUT, LEFT_OUT, {"written": drafts, "left_out": left_out})
 
     def reuse(

@@ -9,15 +9,27 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from workers.data.public_text import PublicPrompt, PublicText, constant, joined
 from workers.data.words import words
-from workers.generation.rules import fault
+from workers.evaluation.language import token_losses
+from workers.generation.rules import Rules
 from workers.generation.writer import Manner, Writer, Written, answers
+from workers.models import LocalModel
 
 Rate = Callable[[Sequence[Written]], list[int]]
 
 #: Fewer words are a heading or a remark.
 LEAST_WORDS = 8
+#: A slip is among the part of a text's tokens that surprises most, after an opening that always
+#: does.
+OPENING, SLIPS = 4, 1 / 8
+#: Words of so many letters say something in most languages: shorter ones have to come again.
+LONG = 4
+#: Of drafts so many are no stranger than the others, and so many no more repetitive.
+CALMER, MORE_VARIED = 0.6, 2 / 3
 #: How often a judge is asked about one text. Without an answer by then the text is not good enough.
 TRIES = 3
 #: Of the judge's answers: sharp, but another one when asked again.
@@ -36,15 +48,21 @@ ASK = constant("\n\nThe rating as JSON:")
 _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
-def by_rule(texts: Sequence[Written]) -> list[int]:
+def by_rule(texts: Sequence[Written], template: str = "", label: str = "") -> list[int]:
     """Return two points each for: an end, LEAST_WORDS, letters, few repeated words, few repeated
-    triples. Refusals, prefaces and talk about the task get none.
+    triples. Refusals, prefaces, talk about the task, and what begins with the request or with the
+    label as a heading get none.
     """
-    return [_rule(text) for text in texts]
+    rules = Rules([template])
+    heading = re.compile(rf"\W*{re.escape(label) or '(?!)'}\W*[.:\n]", re.IGNORECASE)
+    return [
+        0 if not rules.publishes(each.text) or heading.match(each.text) else _rule(each)
+        for each in texts
+    ]
 
 
 def _rule(written: Written) -> int:
-    if fault(written.text) is not None or written.text.endswith(":"):
+    if written.text.endswith(":"):
         return 0
     text_words = words(written.text)
     triples = list(zip(text_words, text_words[1:], text_words[2:], strict=False))
@@ -60,6 +78,30 @@ def _rule(written: Written) -> int:
         len(set(triples)) >= 0.9 * len(triples),
     )
     return 2 * sum(holds)
+
+
+def readable(model: LocalModel, texts: Sequence[str], tokens: int) -> NDArray[np.bool_]:
+    """Return which of some drafts are calmer and more varied than the others.
+
+    A mean loss would praise repetition, and a long text: this looks at the tokens that surprise the
+    model most, and at how often a text says its longer words again.
+    """
+    if not texts:
+        return np.zeros(0, bool)
+    slips = np.array([_slips(row) for row in token_losses(model, texts, tokens=tokens)])
+    variety = np.array([_variety(text) for text in texts])
+    calm = slips <= np.quantile(slips, CALMER, method="lower")
+    return calm & (variety >= np.quantile(variety, 1 - MORE_VARIED, method="higher"))
+
+
+def _slips(losses: NDArray[np.float64]) -> float:
+    worst = np.sort(losses[OPENING:])[::-1]
+    return float(worst[: max(1, int(len(worst) * SLIPS))].mean()) if len(worst) else np.inf
+
+
+def _variety(text: str) -> float:
+    long = [word for word in words(text) if len(word) >= LONG]
+    return len(set(long)) / max(1, len(long))
 
 
 def overall(answer: str) -> int | None:

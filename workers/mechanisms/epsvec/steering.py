@@ -18,13 +18,12 @@ from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import label as public_label
 from workers.data.words import words
-from workers.evaluation.language import losses
 from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter
 from workers.generation.writer import Manner, Writer, Written
 from workers.interface import Progress, Text
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
-from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
+from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule, readable
 from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.mechanisms.epsvec.vectors import states
 from workers.models import LocalModel
@@ -100,7 +99,7 @@ def texts_of(
     bias = steered.bias(label, parameters.coefficient) if parameters.coefficient else None
 
     def good(own: LocalWriter, left: int, judge: Writer | None) -> Iterator[Written]:
-        rate = _rating(parameters, judge)
+        rate = _rating(parameters, judge, steered.scaffold.template, str(label or ""))
         if parameters.drafts > 1:
             drafts = own.write([prompt.asked], manner, left * parameters.drafts, bias)
             groups = _groups(drafts, TOGETHER)
@@ -144,9 +143,9 @@ def _best(
     steered: Steered,
     label: Label,
 ) -> list[Written]:
-    """Return different drafts, the better half first: those that the model finds likeliest where
-    nothing steers it. In each half those come first that lie furthest along the label's vectors and
-    least along others'. Public: drafts, vectors and model are.
+    """Return different drafts, those first that are `quality.readable` among them. In both parts
+    those come first that lie furthest along the label's vectors and least along others'. Public:
+    drafts, vectors and model are.
     """
     unique = list({tuple(words(row.text)): row for row in drafts if row.text}.values())
     place, many = list(steered.shots).index(label), len(steered.vectors)
@@ -156,20 +155,19 @@ def _best(
     layers = range(steered.layers[0], steered.layers[-1] + 1)
     tokens = parameters.max_tokens
     texts = [row.text for row in unique]
-    strange = losses(model, texts, tokens=tokens)
-    stranger = strange > np.median(strange) if unique else strange > 0
+    first = readable(model, texts, tokens)
     scores = [
         float(np.sum(state * direction)) for state in states(model, prompt, texts, tokens, layers)
     ]
-    order = sorted(range(len(unique)), key=lambda row: (stranger[row], -scores[row]))
+    order = sorted(range(len(unique)), key=lambda row: (not first[row], -scores[row]))
     return [unique[row] for row in order]
 
 
-def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:
+def _rating(parameters: Epsvec, judge: Writer | None, template: str, label: str) -> Rate | None:
     if parameters.rejection == "none":
         return None
     if judge is None:
-        return by_rule
+        return partial(by_rule, template=template, label=label)
     return Judge.of(judge, parameters.max_tokens)
 
 
