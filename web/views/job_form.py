@@ -40,6 +40,8 @@ pages = Blueprint("asking", __name__)
 PROJECT_CHARACTERS = 200
 #: Per cent of what is left that a fresh form asks for at most.
 FRESH_SHARE = 10
+#: What is tuned for nothing, by a job that reads what an earlier one released.
+TUNED = ("temperature", "coefficient")
 #: Kept when another mechanism is chosen: what has nothing to do with it.
 _KEPT = ("purpose", "project", "key", "share")
 
@@ -340,6 +342,8 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None, wante
     fields = _used(mechanism, inputs, form)
     by_name = {field.name: field for field in fields}
     order = [PREFIX + part for part in mechanism.plain.split() or [mechanism.size_field]]
+    if form.value(PREFIX + "from_job"):
+        order += [PREFIX + each for each in TUNED]
     others = [field for field in fields if field.kind != "fixed" and field.name not in order]
     runnable = job_form_defaults.runnable(dataset)
     groups = schema_forms.grouped(others, _wanting(others, form), _changed(others, form))

@@ -181,6 +181,11 @@ def test_from_an_artifact_one_click_to_a_free_request(site, released):
     assert "Costs <strong>nothing</strong>" in form
     assert "that was paid for then" in form
     assert ">Fit " not in form
+    fresh = browser.get(f"{site.dataset}/submit?mechanism=epsvec").text
+    for name in ("temperature", "coefficient"):  # tuned for nothing
+        for page, stands in ((form, True), (fresh, False)):
+            plain = page.partition("mechanism, model and all parameters")[0]
+            assert (f'name="parameters.{name}"' in plain) == stands
     before = spent(site)
     answer = press(browser, site, held, "submit", purpose="more of the same")
     assert answer.status_code == 303
