@@ -436,11 +436,13 @@ def test_the_rule_tells_texts_from_noise():
         "Rooms. The room was clean and the staff were kind to us.",
         "** Rooms **:\nThey were kind.",
     ]
-    request = ["Write a text about rooms, which were clean when we came.", good.text]
+    request = ["Describe a stay in rooms that were clean when we came.", good.text]
     texts = [Written(each, True) for each in own + request]
-    template = "Write a text about {label}. Be short."
+    template = "Describe a stay in {label}. Be short."
     assert quality.by_rule(texts, template, "rooms") == [0, 0, 0, 10]
     assert quality.by_rule([replace(good, text="...and " + good.text)]) == [10]
+    told = replace(good, text=f"Bed and Breakfast: {good.text}")
+    assert quality.by_rule([told], label="bed & breakfast") == [0]
 
 
 def test_readable_drafts_surprise_nowhere_and_do_not_repeat_their_words(monkeypatch):

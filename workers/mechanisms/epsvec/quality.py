@@ -54,7 +54,8 @@ def by_rule(texts: Sequence[Written], template: str = "", label: str = "") -> li
     label as a heading get none.
     """
     rules = Rules([template])
-    heading = re.compile(rf"\W*{re.escape(label) or '(?!)'}\W*[.:\n]", re.IGNORECASE)
+    own = re.escape(label).replace("\\&", "(?:&|and)") or "(?!)"
+    heading = re.compile(rf"\W*{own}\W*[.:\n]", re.IGNORECASE)
     return [
         0 if not rules.publishes(each.text) or heading.match(each.text) else _rule(each)
         for each in texts
