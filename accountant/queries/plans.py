@@ -16,7 +16,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms import group_plans, summary_adapter
 from accountant.core.mechanisms.outlooks import Outlook
 from accountant.core.mechanisms.planning import PLANNED, SHARES, propose_least
-from accountant.core.mechanisms.proposals import NOTHING, Known, Proposal
+from accountant.core.mechanisms.proposals import Known, Proposal
 from accountant.core.mechanisms.summary_oneshot import ADAPTER
 from accountant.database import reading
 from accountant.identities.actor import Actor
@@ -48,12 +48,14 @@ def proposal_on(
     model: str | None = None,
     project: str | None = None,
     mechanism: str | None = None,
+    label_counts: Mapping[str, int] | None = None,
 ) -> quotes.Proposal:
     """Return what to ask for on a dataset, and what it would be worth. Changes nothing.
 
     `share`: at most this part of what is left; None: the smallest of `SHARES` whose proposal is
     good, or as good as that of all. `model`: None takes the first that is ready and admitted.
-    `mechanism`: None takes the one of the best outlook.
+    `mechanism`: None takes the one of the best outlook. `label_counts`: noisy ones that a job
+    published.
     Raises NotFound and InvalidRequest.
     """
     if goal not in PLANNED:
@@ -75,7 +77,9 @@ def proposal_on(
         offered,
         mechanism,
         SHARES if share is None else (share,),
-        _known(engine, viewer, named, offered) if goal == "summaries" else NOTHING,
+        _known(engine, viewer, named, offered)
+        if goal == "summaries"
+        else Known(label_counts=label_counts or {}),
     )
     if standing.accounts.dp is None:
         found = Proposal(goal, Outlook("not enough", "the dataset has no allowance yet"))

@@ -15,7 +15,7 @@ from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.planning import PLANNED
 from accountant.queries import datasets as dataset_queries
-from accountant.queries import decisions, jobs, plans, quotes, spending
+from accountant.queries import decisions, jobs, quotes, spending
 from accountant.queries import effects as allowance_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
@@ -39,6 +39,7 @@ from web.api.parsing import (
     read_seq,
     read_share,
 )
+from web.api.proposals import proposal_for
 from web.auth import current_actor
 from web.context import engine, settings
 from web.errors import with_prefix
@@ -387,8 +388,7 @@ def propose(name: str) -> Response:
     mechanism of null: nothing would be enough, and the outlook says why.
     """
     return jsonify(
-        plans.proposal_on(
-            engine(),
+        proposal_for(
             name,
             read_choice("goal", tuple(PLANNED)) or "texts",
             current_actor(),

@@ -20,10 +20,11 @@ from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import GOALS, Mechanism
 from accountant.core.mechanisms.fitting import size_of, sizes_of
 from accountant.core.mechanisms.planning import PLANNED
-from accountant.queries import datasets, jobs, plans, preflight
+from accountant.queries import datasets, jobs, preflight
 from accountant.schema.jobs import JobInList
 from accountant.transactions.job_requests import JobRequest
 from web import documents
+from web.api import proposals
 from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, request_of, submit_job
 from web.api.parsing import read
@@ -260,9 +261,8 @@ def _guess(quote: Mapping[str, Any]) -> str | None:
 
 def _instead(name: str, goal: str) -> dict[str, str]:
     """Return what is worth asking for under other goals, by the name of the goal."""
-    asked = (engine(), name)
     others = [other for other in PLANNED if other != goal]
-    found = {other: plans.proposal_on(*asked, other, current_actor()).output for other in others}
+    found = {other: proposals.proposal_for(name, other, current_actor()).output for other in others}
     return {other: output.sentence for other, output in found.items() if output is not None}
 
 

@@ -8,23 +8,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 from accountant.catalogue import corpora
 from accountant.core import mechanisms
-from accountant.core.errors import NotFound, ResultsAway
-from accountant.core.mechanisms import noisy_count, rehearsal
+from accountant.core.errors import NotFound
+from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.aug_pe import evolution_shape
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.planning import PLANNED
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.identities.actor import Actor
-from accountant.queries import datasets, plans
+from accountant.queries import datasets
 from accountant.queries import jobs as job_queries
 from accountant.queries import models as model_queries
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
-from web.api import outputs
+from web.api import proposals
 from web.api.parsing import read_id
 from web.context import engine
 from web.views import schema_forms
@@ -36,8 +35,6 @@ DEFAULT_MECHANISM = "private-prediction"
 STAND_IN = "noisy-count"
 EARLIER = 5
 MOST_CHOICES = 50
-#: Published counts of labels that a form offers, and the labels that are read of each.
-COUNTS, RELEASED = 3, 1_000
 #: What a default of this many tokens becomes where a model's context is too short for the defaults.
 _SHARE_OF_CONTEXT = 4
 _ASSUMED_TEMPLATE_TOKENS = 64
@@ -108,7 +105,7 @@ def proposed(
     if datasets.dataset(engine(), dataset, actor).public_size is None:
         return None
     named = None if only is None else only.id
-    found = plans.proposal_on(engine(), dataset, goal, actor, mechanism=named)
+    found = proposals.proposal_for(dataset, goal, actor, mechanism=named)
     told = found.outlook.sentence
     share = {"share": f"{100 * found.share:.0f}"} if found.share else {}
     mechanism = mechanisms.get(found.mechanism or named or DEFAULT_MECHANISM)
@@ -291,7 +288,10 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     mine = job_queries.Wanted(dataset=dataset["name"], analyst=actor.name)
     earlier = documents(job_queries.jobs(engine(), actor, mine, limit=EARLIER))
     embeddings = [model["name"] for model in _models(actor, policy, "embedding")]
-    counts = _published_counts(actor, dataset["name"]) if "label_counts" in mechanism.fields else ()
+    counts: list[schema_forms.Option] = []
+    if "label_counts" in mechanism.fields:
+        published = proposals.published_counts(actor, dataset["name"])
+        counts = [(proposals.in_lines(each), job) for each, job in published]
     return Offered(_models(actor, policy), earlier, options, embeddings, counts)
 
 
@@ -308,24 +308,6 @@ def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Optio
     public = {row["mechanism"] for row in of_kind if mechanisms.get(row["mechanism"]).public}
     ours = [row for row in of_kind if row["dataset"] == dataset or row["mechanism"] in public]
     return _named(actor, ours)
-
-
-def _published_counts(actor: Actor, dataset: str) -> list[schema_forms.Option]:
-    """Return the newest noisy counts of the dataset's labels, with the names of their jobs."""
-    wanted = job_queries.Wanted(dataset, noisy_count.MECHANISM.id, "succeeded")
-    jobs = job_queries.jobs(engine(), actor, wanted, limit=COUNTS)
-    with suppress(ResultsAway):  # the form waits once for a store that hangs, not for each job
-        return [(counts, job.name) for job in jobs if (counts := label_counts(job.document()))]
-    return []
-
-
-def label_counts(job: Mapping[str, Any]) -> str:
-    """Return noisy counts of labels as a form's field takes them; "" where a job published none."""
-    if job["mechanism"] != noisy_count.MECHANISM.id or not job["output_sha256"]:
-        return ""
-    lines = outputs.first_texts(job["output_sha256"], UUID(job["id"]), RELEASED)
-    counts = [max(0, line["count"]) for line in lines or () if line.get("label") is not None]
-    return "\n".join(map(str, counts))
 
 
 def _named(actor: Actor, rows: Sequence[Mapping[str, Any]]) -> list[schema_forms.Option]:

@@ -18,13 +18,13 @@ from accountant.queries import jobs, workers
 from accountant.transactions import artifacts, comments, corrections, overdrafts, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web import passkeys
-from web.api import outputs
+from web.api import outputs, proposals
 from web.api.decisions import ChargeCorrection
 from web.api.jobs import ORDER, card_response, found_jobs
 from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine
-from web.views import job_form_defaults, rehearsals, results
+from web.views import rehearsals, results
 from web.views.decisions import about_job, open_offers
 from web.views.forms import BLANK, Form, done, listed, sent, shown_again
 from web.views.template_filters import state_look
@@ -78,7 +78,7 @@ def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
         **published,
         artifacts=released,
         rehearsal=report,
-        label_counts=job_form_defaults.label_counts(job),
+        label_counts=proposals.in_lines(proposals.label_counts(job)),
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},

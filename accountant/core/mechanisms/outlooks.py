@@ -134,15 +134,20 @@ def _texts_of_draws(
         verdict_of(floor, GOOD_FLOOR, MOST_FLOOR),
         "thin" if few or short else "good",
     )
+    uncounted = len(terms.labels) > 1 and not parameters.label_counts and verdict != "good"
+    counts = "If labels differ in size, a paid count of them would buy more." if uncounted else ""
     if floor > GOOD_FLOOR:
         said = (
             f"by the public figures {100 * floor:.0f} % of each draw or more falls on other tokens "
             "than the likeliest, whatever the records say"
         )
-        return Outlook(verdict, said, floor)
+        return Outlook(verdict, said, floor, instead=counts)
     lacks = " and ".join(word for word, lacking in (("few", few), ("short", short)) if lacking)
-    count = made.sentence()
-    return Outlook(verdict, f"{count}, which is {lacks}" if lacks else count, floor)
+    count, written = made.sentence(), parameters.written(terms)
+    if len(written) < len(terms.labels):
+        count += f", for {len(written)} of {len(terms.labels)} labels"
+    said = f"{count}, which is {lacks}" if lacks else count
+    return Outlook(verdict, said, floor, instead=counts)
 
 
 def _steered(

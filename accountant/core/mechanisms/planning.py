@@ -117,8 +117,13 @@ def rank(proposal: Proposal) -> tuple[int, int, int, int, float]:
     if proposal.mechanism is not None:
         place = -PLANNED[proposal.goal].index(proposal.mechanism)
     length, number = (0, 0) if made is None else (made.tokens or 0, made.number)
-    verdict = VERDICTS.index(proposal.outlook.verdict)
-    return verdict, place, length, min(number, SERVING_TEXTS), -(proposal.outlook.noise or 0.0)
+    return (
+        _verdict(proposal),
+        place,
+        length,
+        min(number, SERVING_TEXTS),
+        -(proposal.outlook.noise or 0.0),
+    )
 
 
 def _best(goal: str, asked: Asked, offered: Collection[str] | None) -> Proposal | None:
@@ -219,6 +224,9 @@ CLIP, TEMPERATURE, SUPPORT = 4.0, 1.0, 100
 #: Texts of a proposal, about: more take as much longer; and prompts that its rounds read, at most,
 #: beyond the first.
 ENOUGH_TEXTS, MOST_PROMPTS = 200, 64_000
+#: Counts of labels that differ by more set the batches of each; and records that a label needs to
+#: be written then, tried one after another.
+UNEVEN, LEAST_LABELS = 1.5, (16, 32, 64, 128, 256, 512)
 #: Tokens set aside for a template that nobody has counted yet.
 TEMPLATE_TOKENS = 64
 
@@ -229,6 +237,10 @@ def _texts(asked: Asked) -> Iterator[Proposal]:
     Batches are secret wherever a label has two of them; one batch is taken where nothing else is
     affordable.
     """
+    by_counts = list(_texts_by_counts(asked))
+    if by_counts:
+        yield from by_counts
+        return
     size, labels = asked.terms.public_size, max(1, len(asked.terms.labels))
     if size is None:
         return
@@ -241,21 +253,53 @@ def _texts(asked: Asked) -> Iterator[Proposal]:
     yield from (proposal for proposal in found if proposal is not None)
 
 
-def _longest(asked: Asked, batches: int, records: int) -> Proposal | None:
+def _texts_by_counts(asked: Asked) -> Iterator[Proposal]:
+    """Yield requests that give each label as many batches as its records fill, where counts tell
+    and differ.
+
+    Labels are left out from the smallest on, where that makes the verdict better.
+    """
+    terms, counts = asked.terms, asked.known.label_counts
+    uneven = len(counts) > 1 and max(counts.values()) > UNEVEN * min(counts.values())
+    if not uneven or set(counts) != set(terms.labels):
+        return
+    best: list[Proposal] = []
+    for least in LEAST_LABELS:
+        written = {label: counts[label] for label in terms.labels if counts[label] >= least}
+        smallest = min(written.values(), default=0)
+        fewest = max(2, -(-smallest // MOST_BATCH))
+        found = [_longest(asked, k, smallest // k, written) for k in (fewest, 2 * fewest)]
+        whole = [each for each in found if each and each.outlook.verdict != "not enough"]
+        if max(map(_verdict, whole), default=0) > max(map(_verdict, best), default=0):
+            best = whole
+    yield from best
+
+
+def _verdict(proposal: Proposal) -> int:
+    return VERDICTS.index(proposal.outlook.verdict)
+
+
+def _longest(
+    asked: Asked, batches: int, records: int, written: Mapping[str, int] | None = None
+) -> Proposal | None:
     """Return the request for the longest texts of which one is affordable."""
     if records < LEAST_BATCH:
         return None
-    found = (_texts_of(asked, batches, records, tokens) for tokens in LENGTHS)
+    found = (_texts_of(asked, batches, records, tokens, written) for tokens in LENGTHS)
     return next((proposal for proposal in found if proposal is not None), None)
 
 
-def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal | None:
+def _texts_of(
+    asked: Asked, batches: int, records: int, tokens: int, written: Mapping[str, int] | None = None
+) -> Proposal | None:
+    """Return the request for texts of so many tokens; `written`: the records of each label that is
+    written, where counts tell.
+    """
     room = _record_tokens(asked.facts, tokens)
     if room is None:
         return None
     shape: dict[str, Any] = {
         "batch_size": records,
-        "batches_per_label": batches,
         "clip": CLIP,
         "temperature": TEMPERATURE,
         "top_k": SUPPORT,
@@ -263,6 +307,9 @@ def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal
         **room,
     }
     labels = max(1, len(asked.terms.labels))
+    if written is not None:
+        return _by_counts({**shape, "tokens_per_batch": tokens}, asked, written)
+    shape["batches_per_label"] = batches
     if batches == 1:  # nobody is hidden among batches where there is one
         most = tokens * max(1, ENOUGH_TEXTS // labels)
         raw = _largest(asked, {**shape, "tokens_per_batch": most}, "tokens_per_batch", tokens)
@@ -286,6 +333,23 @@ def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal
     if raw is None:
         return None
     return asked.proposal(private_prediction.MECHANISM, raw, (note,))
+
+
+def _by_counts(shape: dict[str, Any], asked: Asked, written: Mapping[str, int]) -> Proposal | None:
+    """Return the request with the batches of each label that its count fills."""
+    labels, counts = asked.terms.labels, asked.known.label_counts
+    run = sum(max(1, round(count / shape["batch_size"])) for count in written.values())
+    rounds = max(1, min(ENOUGH_TEXTS // run, MOST_PROMPTS // sum(written.values())))
+    shape |= {"amplification": "allocation", "label_counts": [counts[label] for label in labels]}
+    notes: tuple[str, ...] = ("each label has as many batches as its published count fills",)
+    left_out = [label for label in labels if label not in written]
+    if left_out:
+        shape["labels"] = list(written)
+        notes += (f"left out, with too few records for a batch: {', '.join(left_out)}",)
+    if run > ENOUGH_TEXTS:  # all of a label's batches run where counts set them
+        return None
+    raw = _largest(asked, {**shape, "rounds": rounds}, "rounds", 1)
+    return None if raw is None else asked.proposal(private_prediction.MECHANISM, raw, notes)
 
 
 def _record_tokens(facts: Mapping[str, Any], tokens: int) -> dict[str, int] | None:

@@ -34,11 +34,13 @@ class Known:
     """What else is known that a request may name.
 
     `adapters`: parameters of the jobs that trained adapters for the model, by job, the best first;
-    `corpora`: public corpora that one can be trained on, the best first.
+    `corpora`: public corpora that one can be trained on, the best first; `label_counts`: records
+    of each label by a noisy count that somebody paid for.
     """
 
     adapters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     corpora: tuple[str, ...] = ()
+    label_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 NOTHING = Known()

@@ -19,6 +19,7 @@ from accountant.core.privacy.price import Terms
 from accountant.queries import jobs, measured
 from accountant.transactions import allowances
 from tests.support import found_right, public_things, somebody
+from web.api import proposals
 from web.meaning import at_most
 from web.views import job_form_defaults, schema_forms
 from web.views.template_filters import percent
@@ -656,7 +657,7 @@ def test_a_form_waits_once_for_results_that_are_away(site, publish, monkeypatch)
         asked.append(given)
         raise ResultsAway
 
-    monkeypatch.setattr(job_form_defaults.outputs, "first_texts", away)
+    monkeypatch.setattr(proposals.outputs, "first_texts", away)
     page = site.pages("analyst").get(f"{site.dataset}/submit?mechanism=private-prediction")
     assert (page.status_code, len(asked)) == (200, 1)
 
@@ -669,6 +670,16 @@ def test_paid_counts_of_labels_are_named_for_texts_in_one_click(site, publish):
     form = fields(browser.get(link).text)
     assert form["mechanism"] == "private-prediction"
     assert form["parameters.label_counts"].split() == ["300", "0"]
+    # a proposal names them by itself, and leaves out the label with too few records
+    with site.engine.begin() as connection:
+        labels = text("UPDATE datasets SET labels = :two WHERE name = :name")
+        connection.execute(labels, {"two": '["a", "b"]', "name": site.bench.dataset})
+    found = site.api("analyst").get(f"{site.dataset}/proposal").json
+    assert found["parameters"]["label_counts"] == [300, 0]
+    assert found["parameters"]["labels"] == ["a"]
+    begun = browser.get(f"{site.dataset}/submit").text
+    assert fields(begun)["parameters.label_counts"].split() == ["300", "0"]
+    assert "for 1 of 2 labels" in begun
     address = f"{site.dataset}/submit?mechanism=private-prediction"
     shown = browser.get(address).text
     assert ">300, 0 <" in shown

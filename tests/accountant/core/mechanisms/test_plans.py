@@ -86,8 +86,8 @@ def some_terms(chance: random.Random) -> Terms:
     )
 
 
-def some_known(chance: random.Random) -> Known:
-    """Adapters that people trained, and corpora that one could be trained on."""
+def some_known(chance: random.Random, terms: Terms) -> Known:
+    """Adapters that people trained, corpora that one could be trained on, and paid counts."""
     trained = {
         **{"corpus": "public", "public_texts": 200, "clip": 10 ** chance.uniform(-1, 2)},
         **{"centre": chance.random() < 0.5, "components": chance.choice([None, 3, 100])},
@@ -95,7 +95,9 @@ def some_known(chance: random.Random) -> Known:
     }
     trained = mechanisms.get("summary-adapter").parse(trained, Terms()).model_dump()
     corpora = chance.choice([(), ("public",), ("public", "news")])
-    return Known({"7": trained} if chance.random() < 0.4 else {}, corpora)
+    counts = {label: int(10 ** chance.uniform(0, 4)) for label in terms.labels}
+    counts = counts if chance.random() < 0.5 else {}
+    return Known({"7": trained} if chance.random() < 0.4 else {}, corpora, counts)
 
 
 def check(
@@ -136,6 +138,13 @@ def check(
         # whole texts: as many as are promised, with no stub behind
         assert parsed.tokens_per_batch % parsed.max_text_tokens == 0
         assert parsed.record_tokens >= LEAST_TOKENS
+        for label, batches in parsed.batches_by_label(terms).items() if parsed.label_counts else ():
+            held = known.label_counts[label] / batches
+            assert parsed.batch_size / 2 <= held <= 1.5 * parsed.batch_size, (
+                "no batch is near empty"
+            )
+        if parsed.label_counts:
+            assert parsed.batches_run(terms) <= planning.ENOUGH_TEXTS
     return found.outlook.verdict
 
 
@@ -164,10 +173,11 @@ def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused(count):
             "hidden_size": 576,
         }
         affordable = cheap(10 ** chance.uniform(-4, 1.5))
-        known = some_known(chance)
+        terms = some_terms(chance)
+        known = some_known(chance, terms)
         if facts["context_tokens"] in (12, 30):  # too short for what those adapters learned from
             known = replace(known, adapters={})
-        verdicts[goal].add(check(goal, some_terms(chance), affordable, facts, known))
+        verdicts[goal].add(check(goal, terms, affordable, facts, known))
     assert verdicts == {goal: {"good", "thin", "not enough"} for goal in PLANNED}
 
 
@@ -409,6 +419,39 @@ def test_a_long_clip_or_a_small_group_is_never_called_good():
     token = judged("summary-token", {"epsilon": 3.0, "public_size": 500}, terms, **facts)
     assert token.noise > good.noise * 7
     assert token.verdict == "thin"
+
+
+def test_a_paid_count_sets_the_batches_of_labels_that_differ():
+    terms = Terms(public_size=3_100, labels=LABELS[:3], delta=1e-6)
+    unknown = propose("texts", terms, real(3.0))
+    assert not unknown.parameters.get("label_counts")
+    counts = dict(zip(terms.labels, (2_200, 600, 300), strict=True))
+    found = propose("texts", terms, real(3.0), known=Known(label_counts=counts))
+    assert found.parameters["label_counts"] == [2_200, 600, 300]
+    assert found.outlook.verdict == "good"
+    assert "labels" not in found.parameters
+    # a label that is too small for any batch is named, and left out
+    counts[terms.labels[2]] = 7
+    rare = propose("texts", terms, real(3.0), known=Known(label_counts=counts))
+    assert rare.parameters["labels"] == list(terms.labels[:2])
+    assert "for 2 of 3 labels" in rare.outlook.sentence()
+    assert rare.notes[-1] == f"left out, with too few records for a batch: {terms.labels[2]}"
+    # alike, of other labels, or of units with several records: as if nobody had counted
+    for others in (
+        (terms, dict.fromkeys(terms.labels, 1_000)),
+        (terms, {"another": 9, "label": 300}),
+        (replace(terms, max_records_per_unit=2), counts),
+    ):
+        own = propose("texts", others[0], real(3.0), known=Known(label_counts=others[1]))
+        assert own == propose("texts", others[0], real(3.0))
+    # so many batches that all of them would take too long run by a part of them
+    vast = Terms(public_size=400_000, labels=LABELS[:2], delta=1e-6)
+    sizes = Known(label_counts={vast.labels[0]: 390_000, vast.labels[1]: 10_000})
+    assert propose("texts", vast, real(3.0), known=sizes).parameters["batches_to_run"] == 100
+    # what a count would do is said where texts are thin
+    few = propose("texts", replace(terms, public_size=400), real(1.5))
+    assert few.outlook.verdict == "thin"
+    assert few.outlook.sentence().endswith("a paid count of them would buy more.")
 
 
 def test_batches_are_secret_wherever_a_label_has_two():
