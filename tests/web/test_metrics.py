@@ -19,6 +19,8 @@ from tests.web.serving import free_port, serving
 from web.app import create_app
 from web.probes import probe_app
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3"]
 
 #: Words of what data decides: no name may have one.
@@ -107,7 +109,6 @@ def test_nobody_reads_it_where_people_come(site):
     assert site.app.test_client().get("/metrics").status_code == 404
 
 
-@pytest.mark.slow
 def test_processes_of_one_server_are_added_up(database_url, tmp_path):
     probe = f"127.0.0.1:{free_port()}"
     settings = {"gunicorn": True, "workers": 2, "probe_address": probe}

@@ -23,6 +23,8 @@ from web import probes
 from web.app import create_app
 from web.probes import probe_app
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3"]
 
 #: A probe looks for 0.8 s, and says then what it does not know; the rest is for a busy machine.
@@ -72,7 +74,6 @@ def until(app, status):
     return found[1]
 
 
-@pytest.mark.slow
 def test_a_store_of_the_log_that_is_away(servers, tmp_path, s3):
     place = Prefix(f"{s3}/{uuid.uuid4().hex}/log")
     with ground(servers, tmp_path / "log", place) as at:

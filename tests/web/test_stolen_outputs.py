@@ -19,6 +19,8 @@ from tests import tallies
 from tests.conftest import as_process
 from tests.support import put
 
+pytestmark = pytest.mark.slow
+
 SECRET = b'{"text": "EXCHEQUER_KEY_SESSION=0123456789"}\n'
 NAME = hashlib.sha256(SECRET).hexdigest()
 TOLD = b"EXCHEQUER_KEY_SESSION"

@@ -24,6 +24,8 @@ from workers import models
 from workers.jobs import checks
 from workers.models import ModelError
 
+pytestmark = pytest.mark.slow
+
 NAMED = "model.safetensors"
 NAME = "model.layers.1.mlp.up_proj.weight"
 Tensors = dict[str, torch.Tensor]

@@ -362,16 +362,16 @@ def test_the_wrong_key(audited):
         check(content, pinned=public_key(b"x" * 32))
 
 
-@pytest.mark.parametrize("name", ["seq", "head", "balances", "at", "key", "dataset"])
-def test_a_changed_checkpoint(audited, name):
-    file = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
-    own = file["checkpoint"]
-    if isinstance(own[name], str):
-        own[name] = "2031-01-01T00:00:00.000000Z" if name == "at" else own[name][:-1] + "x"
-    else:
-        own[name] = 1 if name == "seq" else {}
-    with pytest.raises(VerificationFailed):
-        read_checkpoint(file)
+def test_a_changed_checkpoint(audited):
+    for name in ("seq", "head", "balances", "at", "key", "dataset"):
+        file = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+        own = file["checkpoint"]
+        if isinstance(own[name], str):
+            own[name] = "2031-01-01T00:00:00.000000Z" if name == "at" else own[name][:-1] + "x"
+        else:
+            own[name] = 1 if name == "seq" else {}
+        with pytest.raises(VerificationFailed):
+            read_checkpoint(file)
 
 
 def test_rotated_keys(audited):
@@ -417,14 +417,12 @@ def test_a_replaced_key_signs_nothing_new(audited):
         read_checkpoint(late)
 
 
-@pytest.mark.parametrize("table", ["checkpoints", "signing_keys"])
-@pytest.mark.parametrize(
-    "statement", ["DELETE FROM {}", "UPDATE {} SET document = '{{}}'", "TRUNCATE {} CASCADE"]
-)
-def test_checkpoints_and_keys_are_append_only(audited, owner, table, statement):
+def test_checkpoints_and_keys_are_append_only(audited, owner):
     made_checkpoint(audited)
-    with pytest.raises(DBAPIError, match="append-only"), owner.begin() as connection:
-        connection.execute(text(statement.format(table)))
+    for statement in ("DELETE FROM {}", "UPDATE {} SET document = '{{}}'", "TRUNCATE {} CASCADE"):
+        for table in ("checkpoints", "signing_keys"):
+            with pytest.raises(DBAPIError, match="append-only"), owner.begin() as connection:
+                connection.execute(text(statement.format(table)))
 
 
 def test_one_checkpoint_an_entry(audited):

@@ -343,16 +343,6 @@ def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(b
 # --- allowances ---------------------------------------------------------------------------------
 
 
-def test_an_allowance_is_never_set_below_what_is_used(open_bench):
-    open_bench.submit(300)
-    with pytest.raises(Conflict):
-        open_bench.allow("1")
-    open_bench.allow("20")
-    orders = [each["order"] for each in account(open_bench)["filters"]]
-    open_bench.allow("9.9")
-    assert [each["order"] for each in account(open_bench)["filters"]] == orders
-
-
 @pytest.mark.parametrize(
     "epsilon", ["-1", "NaN", "Infinity", "1e400", "1e-30", "x", None, True, "1e999999999"]
 )

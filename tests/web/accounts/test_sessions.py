@@ -9,6 +9,8 @@ from accountant.identities import credentials, people
 from tests.web.browsers import PASSWORD, Pages
 from web.passwords import hash_password
 
+pytestmark = pytest.mark.slow
+
 NEW = "another passphrase altogether"
 
 

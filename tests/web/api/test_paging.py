@@ -28,6 +28,8 @@ from web.api.openapi import Listing, Route, routes
 from web.api.paging import Order, encoded
 from web.views import forms
 
+pytestmark = pytest.mark.slow
+
 # --- how rows get in ----------------------------------------------------------------------------
 
 
@@ -175,7 +177,6 @@ def test_each_paged_listing_is_walked_here(app):
     assert set(paged(app)) == set(ROWS), "say in ROWS how the listing gets a row"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ROWS)
 def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
     rows, (_, listing, _) = ROWS[path], paged(world.site.app)[path]
@@ -200,7 +201,6 @@ def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
 UUIDS = "([0-9a-f-]{36})"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "reader", "link", "shown", "path", "member"),
     [
@@ -269,7 +269,6 @@ def reader_of(world: World, route: Route) -> Api:
     raise AssertionError(route.label)
 
 
-@pytest.mark.slow
 def test_a_listing_takes_its_own_cursors_alone(still):
     every = paged(still.site.app)
     assert len({order.listing for _, _, order in every.values()}) == len(every)

@@ -19,6 +19,8 @@ from tests.web.client.test_client import address, as_person  # noqa: F401  (fixt
 from tests.web.test_commands_live import Run, run  # noqa: F401  (a fixture)
 from web.client import Client, Refused
 
+pytestmark = pytest.mark.slow
+
 STATED = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove", "purpose": "a model"}
 RUNNER = exchequer.Runner("trainer", bytes(range(32)), "git 0123456")
 TRAINING = exchequer.dp_sgd(q=0.01, sigma=1.0, steps=300)

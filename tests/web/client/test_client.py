@@ -25,6 +25,8 @@ from accountant.transactions import submission
 from tests.support import Bench
 from web.client import Client, Refused
 
+pytestmark = pytest.mark.slow
+
 TEXTS = b'{"text": "a good place", "label": null, "complete": true}\n' * 3
 
 

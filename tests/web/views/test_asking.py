@@ -24,6 +24,8 @@ from web.meaning import at_most
 from web.views import job_form_defaults, schema_forms
 from web.views.template_filters import percent
 
+pytestmark = pytest.mark.slow
+
 # --- schemas ------------------------------------------------------------------------------------
 
 

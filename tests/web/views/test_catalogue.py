@@ -14,6 +14,8 @@ from tests.support import Bench, put, somebody
 from tests.web.views.looks import noting
 from tests.web.views.test_asking import fields, press
 
+pytestmark = pytest.mark.slow
+
 
 def names(page: str) -> list[str]:
     return re.findall(r'<h2><a href="/datasets/([^"]+)"', page)

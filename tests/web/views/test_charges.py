@@ -8,6 +8,8 @@ from accountant.transactions.job_requests import JobRequest
 from tests.accountant.transactions.test_charges import RUNNER, signed
 from tests.support import Bench
 
+pytestmark = pytest.mark.slow
+
 SECRET = bytes(32)
 STATED = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove"}
 

@@ -19,6 +19,8 @@ from accountant.transactions.settlement import Output
 from tests.web.browsers import Site
 from tests.web.views.looks import ALSO_NAMES, Look, look
 
+pytestmark = pytest.mark.slow
+
 CAP = 2.5
 FIGURES = (1, 12_345_678_901)
 PARAMETERS = {"aggregation": "median", "ex_post_cap": CAP, "tokens_per_batch": 5}
@@ -91,7 +93,6 @@ def seen(site: Site, job_id: str) -> list[Look]:
     return found
 
 
-@pytest.mark.slow
 def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sites):
     seen_by = [seen(site, ended(site, figure)) for site, figure in zip(sites, FIGURES, strict=True)]
     for first, second in zip(*seen_by, strict=True):

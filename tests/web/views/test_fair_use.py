@@ -3,9 +3,13 @@
 import html
 from datetime import UTC, datetime
 
+import pytest
+
 from accountant.core.ledger.fair_use import first_day, month_of
 from accountant.queries import jobs
 from accountant.transactions import releases
+
+pytestmark = pytest.mark.slow
 
 
 def next_month() -> int:

@@ -17,6 +17,8 @@ from tests.support import yes
 from web.meaning import at_most
 from web.views.template_filters import percent
 
+pytestmark = pytest.mark.slow
+
 OFFER = {"answer": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
 
 

@@ -28,6 +28,8 @@ from accountant.transactions.settlement import Output
 from tests.support import Bench, person, put, yes
 from tests.web.views.looks import noting
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = (
     b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
 )

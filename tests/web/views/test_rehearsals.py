@@ -14,6 +14,8 @@ from accountant.transactions import artifacts, leases, settlement
 from tests.support import public_things, put
 from tests.web.browsers import Site
 
+pytestmark = pytest.mark.slow
+
 REPORT = {
     "rehearses": "private-prediction",
     "texts_read": 800,

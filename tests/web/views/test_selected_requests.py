@@ -8,6 +8,8 @@ import pytest
 
 from tests.web.browsers import Site
 
+pytestmark = pytest.mark.slow
+
 HERE = "/inbox/selected"
 
 

@@ -12,6 +12,8 @@ from web.meaning import at_most, meaning
 from web.views import policies as policies_page
 from web.views import presets
 
+pytestmark = pytest.mark.slow
+
 STEPS = [
     {"uri": "/data/x.csv", "description": "kept & shown"},
     {"text_template": "{title}. {body}", "label_column": "kind", "labels": "good\r\nbad\r\n"},

@@ -28,6 +28,8 @@ from workers.embedding.neighbours import unit
 from workers.embedding.phrase_vectors import WordVectors
 from workers.engine.aggregation import GRID
 
+pytestmark = pytest.mark.slow
+
 PRICE = mechanisms.get("private-prediction")
 LABELS = ("a", "b")
 WORDS = [f"w{number}" for number in range(20)]

@@ -26,6 +26,8 @@ from workers.embedding.neighbours import kmeans, nearest, unit
 from workers.jobs import checks
 from workers.models import ModelError
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "a"]
 WORDS += ["mat", "and", "dogs", "ran", "far"]
 TEXTS = ["the cat sat", "dogs ran far and the cat sat on a mat", "a mat", "the Cat"]

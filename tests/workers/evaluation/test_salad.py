@@ -14,6 +14,8 @@ from workers.evaluation.run import LIKENESS, Sides, Texts, Tools, evaluate
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner
 
+pytestmark = pytest.mark.slow
+
 METRICS = "loss, usable, labels, lengths, openings, trts"
 
 

@@ -34,6 +34,8 @@ from workers.interface import Artifact, Text
 from workers.jobs import artifacts, child_watch, job_inputs, staging, tasks
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PARTS, BATCHES, TOKENS = 3, 7, 4
 PARAMETERS = {
     "aggregation": "median",

@@ -21,6 +21,8 @@ from tests.support import Bench
 from workers.jobs import job_inputs, results_watch, tasks
 from workers.jobs.staging import Drafts
 
+pytestmark = pytest.mark.slow
+
 MANY = 12
 
 

@@ -33,6 +33,8 @@ from workers.jobs import child_watch, job_inputs, tasks
 from workers.models import ModelError
 from workers.noise.meter import Turn
 
+pytestmark = pytest.mark.slow
+
 PARTS, BATCHES, TOKENS = 2, 4, 3
 
 

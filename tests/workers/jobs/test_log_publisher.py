@@ -107,6 +107,13 @@ def site(servers, tmp_path, request):
         yield Site(at, tmp_path)
 
 
+#: A store has no lock, and a folder a disk that is full: each is tried in the other for a release.
+IN_A_STORE, ON_A_DISK = (
+    pytest.mark.parametrize(
+        "site", [tried, pytest.param(other, marks=pytest.mark.release), CEPH], indirect=True
+    )
+    for tried, other in (("s3", "folder"), ("folder", "s3"))
+)
 NO_ROOM = ("No space left on device", "published of it can't be written")
 
 
@@ -124,6 +131,7 @@ def full(place: Path | Prefix, name: str):
 
 
 @pytest.mark.slow
+@ON_A_DISK
 def test_the_signer_publishes_what_is_new_and_outlives_a_full_disk(site):
     with site.signer() as process:
         wait_for(lambda: site.published() == site.logged())
@@ -146,6 +154,7 @@ def test_the_signer_publishes_what_is_new_and_outlives_a_full_disk(site):
 
 
 @pytest.mark.slow
+@IN_A_STORE
 def test_two_signers_at_once_sign_one_history(site):
     with site.signer(), site.signer():
         wait_for(lambda: site.told.read_text().count("log published") >= 2)  # each has taken a turn
@@ -161,6 +170,7 @@ def test_two_signers_at_once_sign_one_history(site):
 
 
 @pytest.mark.slow
+@ON_A_DISK
 def test_a_log_that_is_not_the_databases_own_is_not_published(site, tmp_path):
     site.at.bench.submit(10)
     another = log_at(tmp_path / "another")

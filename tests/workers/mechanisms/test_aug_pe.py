@@ -24,6 +24,8 @@ from workers.interface import Artifact, Progress, Released, Text
 from workers.mechanisms.aug_pe import Runner, count
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PRICE = aug_pe.MECHANISM
 LABELS = ("a", "b")
 KEY = b"k" * 32

@@ -31,6 +31,8 @@ from workers.noise.clipping import GRID, to_grid
 from workers.sample import LABELS as SAMPLE_LABELS
 from workers.sample import MODEL_DIR
 
+pytestmark = pytest.mark.slow
+
 PRICE = mechanisms.get("epsvec")
 LABELS = ("a", "b", "c")
 ADD, REPLACE = Neighbours

@@ -28,6 +28,8 @@ from workers.mechanisms.invisible_ink import Runner, difference_steps, top_k_plu
 from workers.models import Prompt
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PRICE = mechanisms.get("invisible-ink")
 SIZE = 300  # tokens of a made-up vocabulary
 
@@ -343,7 +345,6 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
 # --- batches ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_batches_side_by_side_write_what_they_write_one_after_another(model, monkeypatch):
     monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     terms = Terms(labels=("negative", "positive"))

@@ -25,6 +25,8 @@ from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
 from workers.models import Prompt
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PRICE = mechanisms.get("private-prediction")
 
 
@@ -387,7 +389,6 @@ def batch_totals(model, data: Records, parameters: dict, terms: Terms) -> dict:
     return dict(zip(batches, zip(first, second, strict=True), strict=True))
 
 
-@pytest.mark.slow
 @needs_shared
 @pytest.mark.parametrize("bound", [1, 5])
 def test_one_author_of_reddit_moves_one_batch_by_at_most_the_priced_sensitivity(bound):

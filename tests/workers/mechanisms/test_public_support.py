@@ -30,6 +30,8 @@ from workers.models import endings
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PREDICTION = {"tokens_per_batch": 6, "max_text_tokens": 5, "batch_size": 4, "top_k": 12}
 COIN = {"amplification": "allocation", "rounds": 2, "batches_to_run": 2}
 CASES = {

@@ -23,6 +23,8 @@ from workers.interface import Progress
 from workers.mechanisms import invisible_ink, private_prediction
 from workers.noise.meter import Meter, Turn
 
+pytestmark = pytest.mark.slow
+
 PREDICTION, INK = "private-prediction", "invisible-ink"
 RUNNERS = {PREDICTION: private_prediction.Runner, INK: invisible_ink.Runner}
 TOKENS = {PREDICTION: {"tokens_per_batch": 4}, INK: {"max_tokens": 2, "texts_per_batch": 2}}

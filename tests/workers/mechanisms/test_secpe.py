@@ -30,6 +30,8 @@ from workers.mechanisms.secpe.releases import Members, Noisy, carries, on_grid, 
 from workers.noise import coins
 from workers.noise.meter import Meter
 
+pytestmark = pytest.mark.slow
+
 PRICE = secpe.MECHANISM
 LABELS = ("a", "b")
 KEY = b"k" * 32

@@ -29,6 +29,8 @@ from workers.noise.clipping import GRID
 from workers.noise.meter import Meter
 from workers.sample import MODEL_DIR
 
+pytestmark = pytest.mark.slow
+
 TOKEN, ONESHOT, ADAPTER = map(
     mechanisms.get, ("summary-token", "summary-oneshot", "summary-adapter")
 )
