@@ -78,7 +78,7 @@ def proposal_on(
         mechanism,
         SHARES if share is None else (share,),
         _known(engine, viewer, named, offered)
-        if goal == "summaries"
+        if goal == "summaries" and terms.groups
         else Known(label_counts=label_counts or {}),
     )
     if standing.accounts.dp is None:

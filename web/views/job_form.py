@@ -181,21 +181,21 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
     `of` and `for` are the mechanism and the goal whose fields the form holds. None: they still are.
     """
     chosen, actor = values.get("mechanism", ""), current_actor()
-    goal, start = values.get("goal", ""), None
+    goal, start, why = values.get("goal", ""), None, ""
     if values.get("for", goal) != goal:
         start = job_form_defaults.proposed(actor, name, goal)
         if start is None or start.is_hopeless:
             dataset = datasets.dataset(engine(), name, actor).document()
             choice = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
             chosen = chosen if choice is None else choice.id
-            start = None
+            start, why = None, "" if start is None else start.told
         else:
             chosen = start.values["mechanism"]
     if values.get("of", chosen) == chosen or chosen not in mechanisms.runnable():
         return None
     start = start or job_form_defaults.begin(actor, name, chosen, {})
     stated = {field: values[field] for field in _KEPT if field in values}
-    return Start({**stated, **start.values}, start.told, start.is_fresh)
+    return Start({**stated, **start.values}, why or start.told, start.is_fresh)
 
 
 def _share(values: Mapping[str, str]) -> float:

@@ -325,6 +325,8 @@ def test_another_goal_brings_its_own_proposal(site):
     assert form["mechanism"] == "noisy-count"
     assert form["parameters.epsilon"] == str(found["parameters"]["epsilon"])
     assert found["outlook"]["sentence"] in page
+    hopeless = press(browser, site, fields(page), "price", goal="summaries").text
+    assert "Not enough: the dataset declares no groups." in hopeless
 
 
 def test_summaries_begin_with_the_form_of_a_free_adapter(site):
