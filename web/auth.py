@@ -3,14 +3,17 @@
 A failed sign-in takes as long for an unknown name as for a wrong password, and says no more.
 """
 
+import hashlib
 import math
+import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from flask import Flask, Response, abort, g, redirect, request, session, url_for
+from flask import Flask, Response, abort, current_app, g, redirect, request, session, url_for
 from flask_login import LoginManager, UserMixin, current_user, login_user, logout_user
+from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -18,7 +21,7 @@ from accountant.core.errors import NotPermitted
 from accountant.identities import credentials, passkeys, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Proof
-from web import devices, held_forms, scopes, standing
+from web import held_forms, scopes, standing
 from web.context import engine, origin, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
@@ -39,7 +42,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
     is such a name plays no part in it.
     """
     name, came = name.strip().lower(), origin(method)
-    device = devices.of(name) if method == "page" else None
+    device = device_of(name) if method == "page" else None
     wait = sign_ins.admit(engine(), name, came, device)
     if wait is not None:
         _too_many(wait)
@@ -295,3 +298,50 @@ def needs_role(*roles: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return checked
 
     return wrap
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+# The cookie of a browser in which somebody has signed in by password (OWASP: device cookies). It
+# proves nothing but that. Failures of a browser with it are counted for themselves, so that no
+# stranger's failures keep its owner out.
+
+DEVICE_SECONDS = 180 * 24 * 3600
+
+
+def device_of(name: str) -> str | None:
+    """Return the device of this request if its cookie is of somebody of this name, else None."""
+    try:
+        whose, device = _device_signer().loads(
+            request.cookies.get(_device_cookie(), ""), max_age=DEVICE_SECONDS
+        )
+    except (BadSignature, ValueError, TypeError):
+        return None
+    return device if whose == _trace(name) and isinstance(device, str) else None
+
+
+def remember_device(response: BaseResponse, name: str) -> BaseResponse:
+    """Give the browser the cookie of somebody who has just signed in there by password."""
+    device = device_of(name) or secrets.token_hex(16)
+    response.set_cookie(
+        _device_cookie(),
+        _device_signer().dumps([_trace(name), device]),
+        max_age=DEVICE_SECONDS,
+        httponly=True,
+        samesite="Lax",
+        secure=request.is_secure,
+        path=request.script_root or "/",
+    )
+    return response
+
+
+def _device_cookie() -> str:
+    return f"{current_app.config['SESSION_COOKIE_NAME']}_device"
+
+
+def _device_signer() -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(str(current_app.secret_key), salt="device")
+
+
+def _trace(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()

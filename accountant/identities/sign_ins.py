@@ -55,7 +55,7 @@ def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) 
     """Count an attempt by `name` from an address as failed. Returns None to check it, or the time
     to wait.
 
-    `device`: a browser in which somebody of this name has signed in before (web.devices): its
+    `device`: a browser in which somebody of this name has signed in before (web.auth): its
     failures are counted for themselves. Several processes may ask at once: rows are locked, always
     in the same order.
     """

@@ -6,7 +6,7 @@ from uuid import UUID
 from flask import Response, request
 
 from accountant.core.errors import NotFound
-from accountant.core.ledger.croissant import DataFile
+from accountant.core.ledger.data_card import DataFile
 from accountant.identities import activity_log
 from accountant.schema.jobs import Artifact
 from accountant.transactions import artifacts

@@ -27,8 +27,7 @@ from flask import Response, current_app, request
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, ResultsAway, invalid
 from accountant.core.files import parquet, rows
 from accountant.core.files.rows import Column, Pieces
-from accountant.core.ledger.croissant import DataFile, croissant
-from accountant.core.ledger.data_card import front_matter, markdown
+from accountant.core.ledger.data_card import DataFile, croissant, front_matter, markdown
 from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs

@@ -185,8 +185,7 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
 
     Raises VerificationFailed, or InvalidRequest for no such file or one of another format.
     """
-    from accountant.core.ledger.export_formats import verify_lines
-    from accountant.core.ledger.saved_exports import text_lines
+    from accountant.core.ledger.export_formats import text_lines, verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     saved_checkpoints = [_checkpoint(checkpoint, pinned) for checkpoint in checkpoints]

@@ -20,7 +20,7 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.identities import sessions
-from web import devices, held_forms, oidc, passkeys, provider_logout
+from web import auth, held_forms, oidc, passkeys, provider_logout
 from web.api import limits
 from web.auth import end_session, local_path, needs_passkey, start_session, user_of_password
 from web.context import engine
@@ -72,7 +72,7 @@ def submit() -> BaseResponse:
         form = Form({"name": name}, general="The name or the password is wrong.")
         return Response(_form(form, wanted), 401)
     onward = held_forms.page() or redirect(local_path(wanted), 303)
-    return devices.remember(onward, user.name)
+    return auth.remember_device(onward, user.name)
 
 
 @pages.post("/sign-in/passkey")

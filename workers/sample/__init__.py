@@ -2,7 +2,7 @@
 
 Everything in this package is made by its own scripts from a hand-written grammar: no person is
 described and no text is copied. `corpus.py` writes the reviews, `train.py` trains the model on the
-public ones, `check.py` looks at what aggregated generation makes of the private ones.
+public ones.
 
 The constants live here, without imports of torch, so that a caller can ask for a path or the
 prompt cheaply.

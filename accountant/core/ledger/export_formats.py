@@ -5,13 +5,14 @@ entries, and the totals as the last row. The totals include the checkpoint that 
 export was made. JSON Lines are the evidence; CSV is for spreadsheets.
 """
 
+import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from accountant.core.errors import VerificationFailed, invalid
 from accountant.core.files.spreadsheets import MARK, harmless
@@ -256,3 +257,68 @@ def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes |
 
 
 assert set(COLUMNS[:5]) <= set(FIELDS)
+
+
+# --- files that another program saved -----------------------------------------------------------
+
+# A byte-order mark, UTF-16, Windows line ends and blank lines at the end change no entry: they are
+# left out, and told. Nothing else is left out.
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+_HEAD = 4
+BYTE_ORDER_MARK = "a byte-order mark"
+WINDOWS = "Windows line ends"
+UTF16 = "UTF-16"
+
+
+class Start(NamedTuple):
+    """The beginning of a text: its encoding, and the bytes before the text itself."""
+
+    encoding: str
+    skip: int
+    added: tuple[str, ...]
+
+
+def read_start(head: bytes) -> Start:
+    """Read the first bytes of a file.
+
+    Raises VerificationFailed for an encoding that is not read.
+    """
+    if head.startswith(codecs.BOM_UTF8):
+        return Start("utf-8", len(codecs.BOM_UTF8), (BYTE_ORDER_MARK,))
+    if head.startswith(_UTF32) or (b"\0" in head and not head.startswith(_UTF16)):
+        raise VerificationFailed("the file is not UTF-8 text: save it as UTF-8, or export it again")
+    if head.startswith(_UTF16):
+        return Start("utf-16", 0, (UTF16,))
+    return Start("utf-8", 0, ())
+
+
+def blank_lines(count: int) -> str:
+    """Return how blank lines at the end are told."""
+    return f"{count:,} blank {'line' if count == 1 else 'lines'} at the end"
+
+
+def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
+    """Yield the lines of a text as exported; `added` gets what another program put around."""
+    start = read_start(file.peek(_HEAD)[:_HEAD])
+    file.read(start.skip)
+    added.extend(start.added)
+    # newline: a return within a line ends it, so that it is no space between two names.
+    text = io.TextIOWrapper(file, start.encoding, newline="")
+    blank: list[str] = []
+    end = "\n"
+    for number, line in enumerate(text):
+        if not line.strip("\r\n"):
+            blank.append(line)
+            continue
+        if number == 0 and line.startswith("\ufeff"):
+            raise VerificationFailed("the file begins with two byte-order marks: export it again")
+        if number == 0 and line.endswith("\r\n"):
+            added.append(WINDOWS)
+            end = "\r\n"
+        yield from blank  # between lines they are somebody's change
+        blank.clear()
+        yield line.removesuffix(end) + "\n" if line.endswith(end) else line
+    if blank:
+        added.append(blank_lines(len(blank)))

@@ -54,7 +54,7 @@ class Verified:
     unproved: tuple[str, ...] = ()
     #: The terms that the last REGISTER states. None: the ledger has no entries.
     terms: Mapping[str, Any] | None = None
-    #: What another program put around the text of the export (saved_exports.py).
+    #: What another program put around the text of the export (export_formats.py).
     added: tuple[str, ...] = ()
     #: The time of the last entry, and of the entry that `log_proof` is of.
     at: datetime | None = None

@@ -46,12 +46,14 @@ from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     cost,
+    fixed_rate,
     from_job_field,
+    poisson_rate,
+    population,
     resolved,
     with_multiplier,
     without_noise,
 )
-from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,

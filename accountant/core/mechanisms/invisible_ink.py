@@ -33,10 +33,9 @@ from accountant.core.mechanisms.batches import (
     tokens_of_one_batch,
     turn,
 )
-from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, line_stop
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.template import check_template, check_turns
+from accountant.core.template import DEFAULT_TEMPLATE, check_template, check_turns, line_stop
 
 DEFAULT_PUBLIC_TEMPLATE = "A text ({label}):"
 

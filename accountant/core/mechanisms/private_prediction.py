@@ -65,17 +65,18 @@ from accountant.core.mechanisms.batches import (
     unfit_to_end,
 )
 from accountant.core.mechanisms.noise_fields import cost
-from accountant.core.mechanisms.prompts import (
-    DEFAULT_TEMPLATE,
-    DEFAULT_TEMPLATE_OF_TWO,
-    NAMED_TEMPLATES,
-    line_stop,
-)
 from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import up
-from accountant.core.template import check_template, check_turns
+from accountant.core.template import (
+    DEFAULT_TEMPLATE,
+    DEFAULT_TEMPLATE_OF_TWO,
+    NAMED_TEMPLATES,
+    check_template,
+    check_turns,
+    line_stop,
+)
 
 MEDIAN_CLIP = 6.0
 

@@ -77,7 +77,7 @@ def test_filters_by_policy_and_readiness(site, others):
 
 
 def test_pages_of_the_catalogue(site, others, monkeypatch):
-    monkeypatch.setattr("web.views.catalogue.PAGE", 2)
+    monkeypatch.setattr("web.views.datasets.PAGE", 2)
     browser, seen, address = site.pages("analyst"), [], "/?mechanism=noisy-count"
     for _ in range(40):
         page = browser.get(address).text

@@ -624,7 +624,7 @@ def test_figures_stand_beside_one_another_only_with_the_same_settings():
 
 
 def test_a_steward_without_datasets_is_led_to_the_first_one(site):
-    from web.views.catalogue import next_steps
+    from web.views.datasets import next_steps
 
     with site.app.test_request_context():
         steps = next_steps(site.bench.steward, [])

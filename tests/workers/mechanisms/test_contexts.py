@@ -12,10 +12,10 @@ import torch
 import workers
 from accountant.core import mechanisms
 from accountant.core.mechanisms.private_prediction import count_sensitivity
-from accountant.core.mechanisms.prompts import NAMED_TEMPLATES
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
+from accountant.core.template import NAMED_TEMPLATES
 from workers import models
 from workers.data.corpora import Corpus
 from workers.data.records import Record, Records
