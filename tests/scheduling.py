@@ -64,12 +64,7 @@ LONGEST = (
     "test_slots",
     "test_extending",
     "test_writers",
-    "test_verify_at_scale",
     "test_installing",
-    "test_platforms",
-    "test_real_files",
-    "test_ten_thousand_forgeries",
-    "test_neighbours",
 )
 _RANK = {name: rank for rank, name in enumerate(LONGEST)}
 

@@ -223,10 +223,24 @@ def test_a_wheel_says_what_it_is_and_where_to_begin(environment: Path) -> None:
     assert "exchequer login URL" in found.stdout
 
 
+#: Each command in turn: its exit status, and what it said.
+COMMANDS = """
+import contextlib, io, json, sys
+from exchequer.web.cli import main
+for command in sys.argv[1:]:
+    sys.argv, code, said, errors = ["exchequer", *command.split()], 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    print(json.dumps([code, said.getvalue(), errors.getvalue()]))
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_a_command_that_needs_the_service_says_so(environment: Path) -> None:
+    asked = (
         "stack up",
         "stack down",
         "status",
@@ -239,11 +253,10 @@ def test_a_wheel_says_what_it_is_and_where_to_begin(environment: Path) -> None:
         "ledger check --all --database",
         "ledger recover --yes",
         "ledger publish-log",
-    ],
-)
-def test_a_command_that_needs_the_service_says_so(environment: Path, command: str) -> None:
-    found = run(environment, "exchequer", *command.split())
-    assert (found.returncode, found.stdout) == (1, "")
-    assert re.fullmatch(
-        r"exchequer: .* needs the service, and this is its client alone .*\n", found.stderr
     )
+    told = run(environment, "python", "-c", COMMANDS, *asked)
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(found) == len(asked), told.stderr
+    needs = r"exchequer: .* needs the service, and this is its client alone .*\n"
+    for command, (code, said, errors) in zip(asked, found, strict=True):
+        assert (code, said, bool(re.fullmatch(needs, errors))) == (1, "", True), (command, errors)
