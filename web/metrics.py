@@ -73,8 +73,8 @@ class Metrics:
         told.add_metric((), float(rows is not None))
         yield told
         families = {
-            name: GaugeMetricFamily(f"exchequer_{name}", each.help, labels=each.labels)
-            for name, each in figures.FIGURES.items()
+            name: GaugeMetricFamily(f"exchequer_{name}", figure.help, labels=figure.labels)
+            for name, figure in figures.FIGURES.items()
         }
         for name, labels, value in rows or ():
             families[name].add_metric(labels, value)

@@ -499,7 +499,7 @@ def _loaded(
     if len(devices) == 1:
         network = networks.open_network(AutoModelForCausalLM, folder, dtype).to(device)
     else:
-        parts = placement.layers(folder, dtype, [free_memory(each) for each in devices])
+        parts = placement.layers(folder, dtype, [free_memory(place) for place in devices])
         network = networks.open_network(AutoModelForCausalLM, folder, dtype, parts)
     vocabularies.check(tokenizer(folder), folder, network.config.get_text_config().vocab_size)
     network.requires_grad_(False).eval()

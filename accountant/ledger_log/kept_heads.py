@@ -172,7 +172,7 @@ class KeptObjects:
         return [name for name in self._list("") if not name.endswith(".json")]
 
     def _sizes(self, name: str, group: str) -> list[int]:
-        return [int(each.removesuffix(".json")) for each in self._list(f"{name}/{group}")]
+        return [int(file_name.removesuffix(".json")) for file_name in self._list(f"{name}/{group}")]
 
     def _group(self, size: int) -> str:
         return f"{size // _TOGETHER:016}"

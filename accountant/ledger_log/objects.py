@@ -175,7 +175,9 @@ class ObjectLog(LedgerLog):
     def _read_ahead(self, first: int) -> dict[str, bytes]:
         """Return the objects that a listing of one folder names from here on, as far as it can."""
         system, root = self._store()
-        names = [self._name(each) for each in self._numbers(self._group(first)) if each >= first]
+        names = [
+            self._name(number) for number in self._numbers(self._group(first)) if number >= first
+        ]
         found: dict[str, bytes] = {}
         for start in range(0, len(names), _AT_ONCE):
             paths = [f"{root}/{name}" for name in names[start : start + _AT_ONCE]]
@@ -216,7 +218,9 @@ class ObjectLog(LedgerLog):
 
     def entry_at(self, n: int) -> tuple[str, str, int, str] | None:
         with self._asking("read"):
-            first = max((each for each in self._numbers(self._group(n)) if each <= n), default=0)
+            first = max(
+                (number for number in self._numbers(self._group(n)) if number <= n), default=0
+            )
             batch = self._get(self._name(first)) if first else None
         rows = (batch or b"").split(b"\n")[:-1]
         if n - first >= len(rows):  # it stands in another folder, or the listing left it out

@@ -77,7 +77,7 @@ class SignedPlaces:
     def _watched(self) -> list[str]:
         # a replaced file changes its folder
         watched = [self.published and f"{self.published}/checkpoint", self.kept]
-        return [str(each) for each in watched if each is not None and not is_address(each)]
+        return [str(place) for place in watched if place is not None and not is_address(place)]
 
     def heads(self) -> list[SignedHead]:
         """Return the newest head by place and name. Raises LogUnusable if one can't be read."""

@@ -171,7 +171,7 @@ def _same_epsilon(row: Row[Any], body: Document) -> bool:
         return row.job_event is None and row.job_epsilon_alone is None
     stated = row.job_epsilon_alone
     computed = _alone(read_event(body["event"]), body["terms"]["delta"])
-    return any(abs(stated - each) <= _SLACK * max(each, 1e-12) for each in computed)
+    return any(abs(stated - figure) <= _SLACK * max(figure, 1e-12) for figure in computed)
 
 
 @lru_cache(maxsize=4096)

@@ -112,7 +112,7 @@ def newest(
     of_dataset = select(table.c.seq).where(table.c.dataset_id == dataset_id)
     rare = of_dataset.where(table.c.kind.in_(tables.RARE_KINDS))
     lists = (of_dataset, *(rare.where(table.c.kind == kind) for kind in kinds))
-    wanted = (table.c.seq.in_(each.order_by(table.c.seq.desc()).limit(limit)) for each in lists)
+    wanted = (table.c.seq.in_(rows.order_by(table.c.seq.desc()).limit(limit)) for rows in lists)
     query = (
         select(table.c.document, table.c.hash, *job_queries.NAMED)
         .outerjoin(jobs, jobs.c.id == table.c.job_id)

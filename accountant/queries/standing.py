@@ -218,9 +218,9 @@ def _closing(account: Account | None, asked: Demand) -> str:
     costs, _ = account.charge(asked.dp)
     closed: list[str] = []
     open_ones: list[str] = []
-    for each in account.filters:
-        if each.holds:
-            kind = each.filter.kind
+    for filter_ in account.filters:
+        if filter_.holds:
+            kind = filter_.filter.kind
             (open_ones if costs[kind] is not None else closed).append(FILTER_NAMES[kind])
     if not closed:
         return ""

@@ -59,15 +59,15 @@ class Stored:
 
 def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None:
     """Publish the artifacts that the job's COMMIT names, in its transaction."""
-    for each in stored:
+    for artifact in stored:
         connection.execute(
             insert(tables.artifacts).values(
                 job_id=job.id,
-                name=each.name,
-                kind=each.kind,
-                media_type=each.media_type,
-                sha256=each.sha256,
-                size=each.size,
+                name=artifact.name,
+                kind=artifact.kind,
+                media_type=artifact.media_type,
+                sha256=artifact.sha256,
+                size=artifact.size,
             )
         )
 
@@ -134,7 +134,7 @@ def usable(
     jobs = tables.jobs
     own = jobs.c.dataset_id == dataset_id
     if public_of_others:
-        public = [each.id for each in mechanisms.MECHANISMS.values() if each.public]
+        public = [mechanism.id for mechanism in mechanisms.MECHANISMS.values() if mechanism.public]
         own = or_(own, and_(jobs.c.mechanism.in_(public), jobs.c.reads_records.is_(False)))
     has_any = select(tables.artifacts.c.name).where(tables.artifacts.c.job_id == jobs.c.id).exists()
     query = (

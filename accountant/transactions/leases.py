@@ -400,7 +400,11 @@ def kept(engine: Engine, job_ids: set[UUID]) -> Kept:
         ).all()
         rows = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
         ended = connection.execute(commits.where(entries.c.job_id.in_(job_ids))).all()
-    whole = {each for each in {row.dataset_id for row in mine} if ledger_log.holds(engine, each)}
+    whole = {
+        dataset_id
+        for dataset_id in {row.dataset_id for row in mine}
+        if ledger_log.holds(engine, dataset_id)
+    }
     return Kept(
         frozenset(row.id for row in mine if row.dataset_id in whole),
         frozenset(row.lease_token for row in rows if row.lease_token is not None),

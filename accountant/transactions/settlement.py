@@ -275,7 +275,7 @@ def _commit(
         job.attempt,
         None if output is None else output.sha256,
         others=other_costs,
-        artifacts=[each.to_json() for each in released],
+        artifacts=[artifact.to_json() for artifact in released],
         read=job.reading_began_at is not None,
         evidence=evidence,
         held=held.costs,

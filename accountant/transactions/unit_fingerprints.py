@@ -155,7 +155,9 @@ def keep_known(
     ).one()
     units = select(known.c.fingerprint, known.c.is_unit).where(known.c.dataset_id == row.dataset_id)
     rows = connection.execute(units, execution_options={"yield_per": 10_000})
-    _keep_beside(connection, log, row.id, key, ((each.fingerprint, each.is_unit) for each in rows))
+    _keep_beside(
+        connection, log, row.id, key, ((entry.fingerprint, entry.is_unit) for entry in rows)
+    )
 
 
 def _keep_beside(

@@ -199,7 +199,11 @@ def rehearsed(client: Api, job_id: str) -> Answer:
     """Yield the report of a rehearsal: what was made, how long it took, and how good it is."""
     from accountant.core.mechanisms import rehearsal
 
-    found = next(each for each in client.artifacts(job=job_id) if each["kind"] == rehearsal.REPORT)
+    found = next(
+        artifact
+        for artifact in client.artifacts(job=job_id)
+        if artifact["kind"] == rehearsal.REPORT
+    )
     content = BytesIO()
     client.save_artifact(found["sha256"], content)
     report = json.loads(content.getvalue())

@@ -69,9 +69,12 @@ def _operation(
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     parameters = [
         Row(
-            each["name"], _type(told, each["schema"]), each.get("description", ""), each["required"]
+            parameter["name"],
+            _type(told, parameter["schema"]),
+            parameter.get("description", ""),
+            parameter["required"],
         )
-        for each in operation["parameters"]
+        for parameter in operation["parameters"]
     ]
     return {
         "id": operation["operationId"],

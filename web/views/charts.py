@@ -98,7 +98,7 @@ def spent_by(
 
     Months in their order, newest first; all else by what it spent. A name of None: everybody else.
     """
-    measures = [each["name"] for each in figures["measures"]]
+    measures = [figure["name"] for figure in figures["measures"]]
     chosen = measure if measure in measures else next(iter(measures), None)
     sums: dict[str | None, dict[str, Any]] = {}
     for total in figures["spending"]:

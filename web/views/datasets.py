@@ -90,7 +90,7 @@ def spent(name: str) -> str:
     """Left over time and spent by whom; the measure that bars show stands in the address."""
     actor = current_actor()
     figures = spending.figures(engine(), name, actor).document()
-    measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
+    measure = read_choice("measure", tuple(figure["name"] for figure in figures["measures"]))
     dataset = dataset_queries.dataset(engine(), name, actor).document()
     best = dataset["account"] and dataset["account"]["best_filter"]
     shown = {"figures": figures, "measure": measure or best}

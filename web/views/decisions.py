@@ -193,7 +193,7 @@ def _offerable(mechanism_id: str) -> tuple[Input, ...]:
 
 def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters in a form of an offer that differ from those asked for."""
-    held = {each.name: values[each.name] for each in offer_inputs(job) if each.name in values}
+    held = {field.name: values[field.name] for field in offer_inputs(job) if field.name in values}
     emptied = [name.removeprefix(PREFIX) for name, text in held.items() if not text.strip()]
     offered = stated(mechanisms.get(job["mechanism"]).schema, held) | dict.fromkeys(emptied)
     asked = job["parameters"]

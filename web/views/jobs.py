@@ -47,7 +47,9 @@ def listing() -> str:
         FILTERS,
         **open_offers(),
         states=[(state, state_look(state)["label"]) for state in JOB_STATES],
-        mechanisms=[(each.id, each.title) for each in mechanisms.runnable().values()],
+        mechanisms=[
+            (mechanism.id, mechanism.title) for mechanism in mechanisms.runnable().values()
+        ],
         overseer=bool(current_actor().roles & OVERSEERS),
     )
 

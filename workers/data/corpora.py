@@ -37,9 +37,9 @@ class Corpus:
 
     def texts(self) -> Iterator[tuple[PublicText, str | None]]:
         """Yield every text with its label."""
-        for each in _rows(self.data, self.text_template, self.label_column):
-            if not isinstance(each, Broken):
-                yield vouch(each[0]), each[1]
+        for row in _rows(self.data, self.text_template, self.label_column):
+            if not isinstance(row, Broken):
+                yield vouch(row[0]), row[1]
 
 
 def hold(address: str) -> tuple[list[Held], str]:
@@ -57,12 +57,12 @@ def inspect(
     """Return public facts: files' hash, number of texts, labels. Raises DataError."""
     count = 0
     labels: set[str] = set()
-    for each in _rows(data, text_template, label_column):
-        if isinstance(each, Broken):
-            raise DataError(str(each))
+    for row in _rows(data, text_template, label_column):
+        if isinstance(row, Broken):
+            raise DataError(str(row))
         count += 1
-        if each[1] is not None:
-            labels.add(each[1])
+        if row[1] is not None:
+            labels.add(row[1])
             if len(labels) > MAX_LABELS:
                 raise DataError(f"its label column has more than {MAX_LABELS:,} values")
     if not count:

@@ -130,7 +130,7 @@ def _is_no_data(path: str) -> bool:
     *folders, name = path.split("/")
     if any(folder[:1] in "._" or folder.lower() in _JUNK_FOLDERS for folder in folders):
         return True
-    return any(_NO_DATA.search(each) for each in (name, _stem_and_ending(name)[0]))
+    return any(_NO_DATA.search(part) for part in (name, _stem_and_ending(name)[0]))
 
 
 def _copies(paths: list[str]) -> Iterator[str]:

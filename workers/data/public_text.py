@@ -99,7 +99,7 @@ def _strings(value: Any) -> set[str]:
 def published(line: str) -> dict[str, Any]:
     """Return a line of a published output: what its texts say is public."""
     value = json.loads(line)
-    return {key: vouch(each) if isinstance(each, str) else each for key, each in value.items()}
+    return {key: vouch(field) if isinstance(field, str) else field for key, field in value.items()}
 
 
 def joined(*parts: PublicText) -> PublicText:

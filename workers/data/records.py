@@ -161,9 +161,9 @@ class Records:
         made: dict[Place, list[tuple[str, str]]] = {}
         for place, held in self._placed(count, within, run).items():
             filled: dict[int, list[str]] = {}
-            for _, each in sorted(held, key=_rank):
-                slot = pick(keyed_hash(self.key, "slot", each.unit, each.text), slots)
-                filled.setdefault(slot, []).append(each.text)
+            for _, record in sorted(held, key=_rank):
+                slot = pick(keyed_hash(self.key, "slot", record.unit, record.text), slots)
+                filled.setdefault(slot, []).append(record.text)
             serve = (filled[slot] for slot in sorted(filled))
             made[place] = [
                 (texts[0], texts[1])

@@ -119,7 +119,7 @@ class Median:
             ordered = order([piece.float() for piece in self.pieces], self.clip, middles)
             steps = (ordered.clamp(-self.clip, self.clip).double() * (GRID / self.clip)).round()
             steps = steps.clamp(-GRID, GRID).long().cpu()
-        return Interval(*(each.numpy() for each in _ends(steps)))
+        return Interval(*(edge.numpy() for edge in _ends(steps)))
 
 
 def _middles(size: int) -> slice:
@@ -248,6 +248,6 @@ def grid_costs(interval: Interval, clip: float, temperature: float) -> torch.Ten
     """
     step = clip / (2 * GRID)
     left, median, right = (
-        torch.from_numpy(each) * step for each in (interval.left, interval.median, interval.right)
+        torch.from_numpy(bound) * step for bound in (interval.left, interval.median, interval.right)
     )
     return interval_costs(left, median, right, temperature)

@@ -141,9 +141,9 @@ def structure_of(network: Any) -> Structure:
         raise StructureError("the model has no head apart from its blocks")
     count = config.num_hidden_layers
     found = [
-        each
-        for each in base.modules()
-        if isinstance(each, torch.nn.ModuleList) and len(each) == count
+        module
+        for module in base.modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count
     ]
     if not found:
         raise StructureError(f"the model has no list of {count} blocks")

@@ -118,7 +118,7 @@ class Evolution:
                 return [own.first(label, count)]
 
             (texts,) = evolution.written(f"first {label!r}", first)
-            family.candidates = list(dict.fromkeys(family.add(each, None) for each in texts))
+            family.candidates = list(dict.fromkeys(family.add(text, None) for text in texts))
         return evolution
 
     def written(

@@ -38,7 +38,7 @@ def _texts(
         if not isinstance(item, Artifact):
             yield item.to_json()
             continue
-        if any(item.name == each.name for each in stored):
+        if any(item.name == text.name for text in stored):
             raise ValueError(f"two artifacts of one job are called {item.name!r}")
         name = staging.name_of(claim, f"artifact{len(stored)}")
         with drafts.create(name, send_seconds=staging.SEND_SECONDS) as file:

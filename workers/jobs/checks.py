@@ -46,7 +46,8 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         folder = models.resolve(model.path, configured.model_root_list, configured.model_hub)
         labels = job.terms["labels"]
         tokens = max(
-            models.template_tokens(folder, each, labels) for each in templates(job.parameters)
+            models.template_tokens(folder, template, labels)
+            for template in templates(job.parameters)
         )
     except models.ModelError as error:
         approval.probed(engine, UUID(job_id), None, f"model: {error}")

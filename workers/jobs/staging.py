@@ -191,7 +191,7 @@ def tidy(
     holds its token by then, its attempt has ended. Jobs that this database doesn't know are left
     alone.
     """
-    found = [each for each in results.drafts() if job_id in (None, each[1])]
+    found = [draft for draft in results.drafts() if job_id in (None, draft[1])]
     kept = leases.kept(engine, {job for _, job, _ in found})
     count = 0
     for name, job, token in found:

@@ -144,8 +144,8 @@ class Account:
             return costs
         number, others = basic.number_of(cost), {**costs, Kind.BASIC: None}
         kept = any(
-            each.admits(other) and other is not None and each.number_of(other) >= number
-            for each, other in zip(self.filters, others.values(), strict=True)
+            filter_.admits(other) and other is not None and filter_.number_of(other) >= number
+            for filter_, other in zip(self.filters, others.values(), strict=True)
         )
         return others if kept else costs
 
@@ -189,7 +189,7 @@ class Account:
         """True if a filter's guarantee covers everything charged so far, with its deltas."""
         basic = self.filters[-1]
         paid = basic.used.delta <= basic.limit.delta
-        return paid and any(each.holds for each in self.filters)
+        return paid and any(filter_.holds for filter_ in self.filters)
 
     @property
     def whole(self) -> bool:

@@ -62,7 +62,7 @@ def value_text(value: object) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, list | tuple):
-        return "[" + ",".join([value_text(each) for each in value]) + "]"
+        return "[" + ",".join([value_text(item) for item in value]) + "]"
     if isinstance(value, dict):
         return _object_text(value)
     raise ValueError(f"{kind.__name__} has no JSON form")

@@ -86,7 +86,7 @@ def settled_event(parameters: Body, dataset: str, job: str, evidence: Body, held
         event = foreign_events.read_event(history, Neighbours(parameters["relation"]), "event")
         beyond = releases(event) - releases(held)
         if beyond:
-            made, whole = (sum(releases(each).values()) for each in (event, held))
+            made, whole = (sum(releases(part).values()) for part in (event, held))
             raise invalid(
                 "event",
                 f"{sum(beyond.values()):,} of its {made:,} releases are not among the {whole:,} "

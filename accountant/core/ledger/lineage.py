@@ -53,14 +53,14 @@ def jobs_read(body: Mapping[str, Any]) -> set[str]:
     """Return the jobs of the same dataset whose releases a RESERVE's job reads."""
     source = body["source"]
     named = [source, *source.get("sources", {}).values()]
-    return {each["job"] for each in named if "job" in each and "dataset" not in each}
+    return {job["job"] for job in named if "job" in job and "dataset" not in job}
 
 
 def corpora_named(body: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return (field, name) of the public corpora that a RESERVE's job reads."""
     public = body["source"].get("public", {})
     return tuple(
-        (field, each["name"]) for field, each in public.items() if each["kind"] == "corpus"
+        (field, corpus["name"]) for field, corpus in public.items() if corpus["kind"] == "corpus"
     )
 
 

@@ -361,7 +361,7 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
     if _slot(after) < _slot(before):
         weaker.append("results_every_seconds")
     for name in ("analyst_epsilon", "project_epsilon", "shared_epsilon"):
-        old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
+        old_cap, new_cap = (_cap(getattr(policy, name)) for policy in (before, after))
         if old_cap is not None and (new_cap is None or new_cap > old_cap):
             weaker.append(name)
     for name in ("stated_charges_epsilon", "signed_charges_epsilon"):  # none: nothing is admitted

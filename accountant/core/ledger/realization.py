@@ -139,7 +139,7 @@ def _check_whole(body: Body, held: Reservation, mechanism_id: str) -> None:
         event
     ):
         least = "at least one of each of its releases" if early else "all of its releases"
-        count, whole = (sum(releases(each).values()) for each in (event, held.event))
+        count, whole = (sum(releases(part).values()) for part in (event, held.event))
         raise VerificationFailed(
             f"{mechanism_id} makes {least}, and it says {count:,} of {whole:,}"
         )

@@ -86,7 +86,7 @@ class Replay:
             raise VerificationFailed("it corrects a job that is not settled")
         self.now = reversals.apply(self.now, EntryKind.REVERSAL, job, body)
         self._reopen(key)
-        for shut in (each for each, cost in read_costs(body["costs"]).items() if cost is None):
+        for shut in (kind for kind, cost in read_costs(body["costs"]).items() if cost is None):
             self._closers[shut][key] = None
 
     def _reopen(self, key: bytes | str) -> None:

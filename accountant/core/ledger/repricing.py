@@ -176,7 +176,7 @@ def _ex_post(charged: str, computed: str) -> list[Figure]:
         return []
     return [
         Figure(
-            "ex-post cap", *(to_decimal(int(each), EPSILON_UNITS) for each in (charged, computed))
+            "ex-post cap", *(to_decimal(int(side), EPSILON_UNITS) for side in (charged, computed))
         )
     ]
 
@@ -187,4 +187,4 @@ def _secret(charged: str, computed: str, accounts: Accounts) -> list[Figure]:
         return []
     one = accounts.secret is not None and accounts.secret.kind is SecretKind.ONE
     units = DELTA_UNITS if one else EPSILON_UNITS
-    return [Figure("secret", *(to_decimal(int(each), units) for each in (charged, computed)))]
+    return [Figure("secret", *(to_decimal(int(side), units) for side in (charged, computed)))]

@@ -297,7 +297,7 @@ def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Bo
         secret = replace(secret, spent=secret.spent - before.secret + after.secret, jobs=jobs)
     held, more = reserve["body"], after.counts - before.counts
     in_ex_post = [
-        each.counts and ("ex_post" in held or each.ex_post > 0) for each in (before, after)
+        side.counts and ("ex_post" in held or side.ex_post > 0) for side in (before, after)
     ]
     release = read_demand(FREE, held).secret
     history = replace(

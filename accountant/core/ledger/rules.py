@@ -433,7 +433,7 @@ def by_two(entry: Entry) -> bool:
     sayings = [
         entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")
     ]
-    if not all(_is_said(each) for each in sayings):
+    if not all(_is_said(saying) for saying in sayings):
         raise VerificationFailed("it names two people, and not both with their reasons")
     return True
 
@@ -454,7 +454,7 @@ def check_terms(terms: object) -> None:
     unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]
 
     def is_names(value: object) -> bool:
-        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
     wrong = [
         name

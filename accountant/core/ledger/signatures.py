@@ -285,7 +285,7 @@ class SignedActs:
     def signers(self, person: str) -> tuple[Signer, ...]:
         """Return the passkeys that the policy in force names for a person."""
         named = () if self.policy is None else map(read_signer, self.policy.signers)
-        return tuple(each for each in named if each.person == person)
+        return tuple(signer for signer in named if signer.person == person)
 
     def written(self, entry: Entry, recorded_hash: str) -> None:
         """Keep what later acts are based on, once the entry was found right."""

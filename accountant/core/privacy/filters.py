@@ -213,7 +213,7 @@ def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
 def _prices(filters: tuple[Filter, ...], event: Event) -> tuple[tuple[Kind, Amount | None], ...]:
     # A decision, its entry and whoever replays it ask for the same figures, and jobs are often
     # alike.
-    return tuple((each.kind, each.cost(event)) for each in filters)
+    return tuple((filter_.kind, filter_.cost(event)) for filter_ in filters)
 
 
 def granted(epsilon: object, delta: object) -> tuple[int, int]:
