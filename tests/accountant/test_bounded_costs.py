@@ -36,6 +36,8 @@ from accountant.transactions.settlement import Output
 from tests.conftest import as_process
 from tests.support import Bench, yes
 
+pytestmark = pytest.mark.slow
+
 Body = dict[str, Any]
 #: The value of a balance instead of the honest one, from the balance before the entry.
 Moved = Mapping[str, Callable[[int], object]]
@@ -164,7 +166,6 @@ FORGED: dict[str, tuple[Callable[[Body], object], Moved]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_worker_charges_no_cost_that_is_out_of_bounds(worker, held, forged):
     with pytest.raises(DBAPIError):
@@ -188,7 +189,6 @@ def _median(bench: Bench, worker: Engine) -> Claim:
     return claim
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cap", "moved"),
     [

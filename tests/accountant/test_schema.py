@@ -22,6 +22,8 @@ from accountant.transactions import settlement
 from tests.conftest import as_application, as_superuser, create
 from tests.support import Bench
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def alembic(owner_url, database_url) -> Config:
@@ -132,7 +134,6 @@ def test_a_database_with_data_is_upgraded_and_goes_on(at_first_revision, engine,
     engine.dispose()
 
 
-@pytest.mark.slow
 def test_a_database_from_before_the_first_release_is_told_what_to_do(owner_url, owner):
     change = text("UPDATE alembic_version SET version_num = :revision")
     with owner.begin() as connection:

@@ -27,6 +27,8 @@ from accountant.transactions import allowances, corrections, leases, settlement,
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person, yes
 
+pytestmark = pytest.mark.slow
+
 SEED = b"s" * 32
 FORMATS = ("jsonl", "csv")
 REASON = "Grace Hopper asked for the oncology study"

@@ -30,6 +30,8 @@ from accountant.transactions.group_commit import Combiner, Take
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -512,7 +514,6 @@ def test_engines_that_share_a_log_spend_an_allowance_once(open_bench, database_u
         each.dispose()
 
 
-@pytest.mark.slow
 def test_two_processes_race_for_room_for_twenty(open_bench, database_url):
     import json
 

@@ -32,6 +32,8 @@ from accountant.transactions.settlement import Output
 from tests import tallies
 from tests.support import Bench, kinds, person, yes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _tallies():

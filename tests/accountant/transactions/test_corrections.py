@@ -27,6 +27,8 @@ from accountant.transactions import allowances, asking, corrections, leases, pol
 from accountant.transactions.settlement import Output
 from tests.support import Bench, no, person, yes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def desk(open_bench):

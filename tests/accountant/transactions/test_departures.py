@@ -15,6 +15,8 @@ from accountant.transactions import access, offers, policies
 from accountant.transactions.allowances import Allowance, allow
 from tests.support import Bench, awaiting, no, person, yes
 
+pytestmark = pytest.mark.slow
+
 
 def close(bench, who):
     people.deactivate(bench.engine, administrator(bench), who.name)

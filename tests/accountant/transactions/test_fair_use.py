@@ -26,6 +26,8 @@ from accountant.transactions import (
 from tests.passkeys import Passkey
 from tests.support import Bench, person, yes
 
+pytestmark = pytest.mark.slow
+
 
 def month(after: int) -> str:
     """A month before or after this one, as a policy names it."""

@@ -79,6 +79,8 @@ from tests.conftest import as_process
 from tests.passkeys import Passkey
 from tests.support import Bench, awaiting, kinds, person, unjudged, yes
 
+pytestmark = pytest.mark.slow
+
 BIG = EpsilonDelta(12.0, 0.0)
 EPSILON = "11.999997095"  # of BIG at the allowance's δ
 DELTA = "0.0000029053"

@@ -19,6 +19,8 @@ from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench
 
+pytestmark = pytest.mark.slow
+
 PARTS = 3
 PRIVATE = ("realized", "realized_ex_post", "ex_post_curve", "draft", "staged_sha256")
 

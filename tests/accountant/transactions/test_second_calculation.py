@@ -41,6 +41,8 @@ from accountant.tables.accounts_row import read_books
 from accountant.transactions import approval, job_requests, offers, second_calculation, submission
 from tests.support import Bench, yes
 
+pytestmark = pytest.mark.slow
+
 
 def forget() -> None:
     """Nothing is known about any price."""

@@ -25,6 +25,8 @@ from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person, public_things, yes
 
+pytestmark = pytest.mark.slow
+
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
 PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)

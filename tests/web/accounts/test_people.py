@@ -14,6 +14,8 @@ from accountant.identities import activity_log, credentials, people
 from tests.support import person
 from tests.web.browsers import Pages
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def alone(site):

@@ -17,6 +17,8 @@ from web.api.openapi import routes
 from web.app import create_app
 from web.errors import CODES
 
+pytestmark = pytest.mark.slow
+
 # --- problems -----------------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ from accountant.core.privacy.events import FREE, to_json
 from accountant.transactions import policies
 from tests.support import somebody
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_raise_is_proposed_and_confirmed_over_rest(site):
     steward, second = site.api("steward"), site.api("steward-2")

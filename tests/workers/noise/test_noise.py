@@ -20,6 +20,8 @@ from accountant.core.privacy.divergences import renyi
 from accountant.core.privacy.events import Laplace
 from workers.noise import samplers
 
+pytestmark = pytest.mark.slow
+
 ADD = {"gaussian": samplers.gaussian_on_grid, "laplace": samplers.laplace_on_grid}
 LAW = {"gaussian": samplers._NORMAL, "laplace": samplers._LAPLACE}
 CONTINUOUS = {"gaussian": stats.norm, "laplace": stats.laplace}
@@ -112,7 +114,6 @@ def test_values_of_one_release_get_independent_noise(kind):
 
 
 @KINDS
-@pytest.mark.slow
 def test_the_exact_path_alone_has_the_same_distribution(kind):
     words = np.frombuffer(os.urandom(8 * 12_000), dtype="<u8")
     steps = [

@@ -36,6 +36,8 @@ from accountant.core.privacy.filters import portfolio
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
+pytestmark = pytest.mark.slow
+
 LABELS = tuple(f"label {number}" for number in range(40))
 
 

@@ -30,6 +30,8 @@ from accountant.core.privacy.filters import granted, portfolio
 from benchmarks import allocation as tables
 from tests.accountant.core.privacy.test_allocation import play
 
+pytestmark = pytest.mark.slow
+
 AG_NEWS = Exponential(0.09375)
 
 
@@ -141,7 +143,6 @@ def test_a_coin_beside_a_poisson_sample_of_dp_accounting():
     assert 0.95 * theirs < mine < 1.01 * theirs
 
 
-@pytest.mark.slow
 def test_the_quote_is_the_smallest_figure():
     for event in (
         Allocated(468, 468, 212, AG_NEWS),
@@ -157,7 +158,6 @@ def test_the_quote_is_the_smallest_figure():
     assert epsilon_alone(histogram, 2.9e-6)[0] <= alone + 0.2 + 1e-12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "rounds", "epsilon"),
     [(210, 1, 1), (350, 1, 3), (830, 1, 10), (50, 44, 1), (50, 340, 3), (50, 2740, 10)],
@@ -230,7 +230,6 @@ def two_units(
     return law, ones.mean(axis=0), twos.mean(axis=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("batches", "tokens"), [(1, 1), (1, 3), (2, 2), (3, 2), (4, 2)])
 @pytest.mark.parametrize("shift", [0.1, 0.5])
 def test_no_replaced_unit_passes_the_quote(batches, tokens, shift):
@@ -268,7 +267,6 @@ def test_a_replaced_unit_whose_batch_is_known_costs_what_two_steps_of_gaussians_
     )
 
 
-@pytest.mark.slow
 def test_the_quote_of_a_replaced_unit_is_less_than_by_holders_inequality():
     for event, part in (
         (AllocatedReplaced(468, 468, 50, AG_NEWS), 0.7),
