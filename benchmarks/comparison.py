@@ -298,8 +298,10 @@ def case_of(folder: Path, dataset: str, size: Size, gib: float | None) -> Case:
     return Case(dataset, model, models.inspect(folder), size)
 
 
-def figures_of(options: argparse.Namespace, each: Cell) -> dict[str, Any]:
-    """Run one cell, in a process of its own."""
+def figures_of(options: argparse.Namespace, each: Cell, ends: float) -> dict[str, Any] | None:
+    """Run one cell, in a process of its own; None where the time, by the clock, is over."""
+    if time.time() >= ends:
+        return None
     torch.set_num_threads(options.threads)
     case = case_of(options.model, each.dataset, each.size, options.gib)
     return cell(case, each.row, each.epsilon, each.seed)
@@ -316,7 +318,7 @@ def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
         if name == "zero-shot":
             raw |= {"max_tokens": case.size.tokens, "temperature": 1.0}
             terms = utility_runs.terms_of(case.corpus)
-            texts = without_records(mechanism, raw, terms, case.model, case.size.texts)
+            texts = without_records(mechanism, raw, terms, case.model, case.size.texts, seed)
         else:
             spent = utility_runs.run(mechanism, raw, case.corpus, case.model)
             pairs = spent["texts"]
@@ -351,22 +353,18 @@ def likeness(case: Case, texts: Sequence[str], seed: int) -> float | None:
 
 def run(options: argparse.Namespace, known: dict[str, Any]) -> None:
     """Run the cells that are not known yet, until the time is over."""
-    ends = time.monotonic() + (options.seconds or (1_800 if options.small else float("inf")))
+    ends = time.time() + (options.seconds or (1_800 if options.small else float("inf")))
     missing = [each for each in cells(options) if each.key not in known]
     with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        running = {pool.submit(figures_of, options, each): each for each in missing}
+        running = {pool.submit(figures_of, options, each, ends): each.key for each in missing}
         for future in as_completed(running):
-            if future.cancelled():
-                continue
-            key = running[future].key
+            key = running[future]
             if problem := future.exception():
                 print(key, repr(problem), flush=True)
-                continue
-            known[key] = future.result()
-            FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
-            print(key, known[key], flush=True)
-            if time.monotonic() >= ends:
-                pool.shutdown(wait=False, cancel_futures=True)
+            elif found := future.result():
+                known[key] = found
+                FIGURES.write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", "utf-8")
+                print(key, found, flush=True)
     left = sum(each.key not in known for each in missing)
     print(f"{left} cells are left: the same command goes on.")
 
@@ -395,6 +393,7 @@ def main() -> None:
     full = len(list(cells(options)))
     PAGE.write_text(comparison_page.page(known, SMALL_CORPORA, list(ROWS), full), "utf-8")
     comparison_page.plots(known, list(ROWS), IMAGES)
+    comparison_page.main()
 
 
 if __name__ == "__main__":

@@ -125,7 +125,12 @@ def steered(
 
 
 def without_records(
-    name: str, raw: Mapping[str, Any], terms: Terms, model: models.LocalModel, number: int
+    name: str,
+    raw: Mapping[str, Any],
+    terms: Terms,
+    model: models.LocalModel,
+    number: int,
+    seed: int = 1,
 ) -> Texts:
     """Return what the model writes after the job's prompts without a record."""
     parameters = mechanisms.get(name).parse(raw, terms)
@@ -133,7 +138,7 @@ def without_records(
     stop = parameters.stop or "\n"
     asked = zero_shot.asked_of(parameters, terms, Manner(most, parameters.temperature, stop))
     assert asked is not None
-    return zero_shot.write(LocalWriter(model, generator(model.device, 1)), asked, number)
+    return zero_shot.write(LocalWriter(model, generator(model.device, seed)), asked, number)
 
 
 def side(texts: Any, labels: Sequence[str], complete: Sequence[bool] | None = None) -> Texts:

@@ -99,6 +99,7 @@ def test_what_the_ask_page_cites_is_of_enough_texts_of_one_size_and_says_where()
 
 def test_what_is_cited_is_of_mechanisms_there_are_and_of_no_other_a_word_is_said():
     kept = json.loads(Path(measured.__file__).with_name("measured.json").read_text("utf-8"))
+    assert kept == comparison_page.cited(json.loads(comparison.FIGURES.read_text("utf-8")))
     assert set(kept) <= set(comparison_page.CITED) <= set(mechanisms.runnable())
     assert all(measured.measured(mechanism) for mechanism in kept)
     assert measured.measured("noisy-count") == ""
