@@ -1,15 +1,14 @@
 """One table of all mechanisms: each cell is a job by its own runner, at its own price.
 
     python -m benchmarks.comparison MODEL [--small] [--seconds N] [--dataset imdb] [--row paper]
-        [--sweep] [--processes N]
+        [--processes N]
 
 A cell is (corpus, row, ε, seed) at one size. benchmarks/comparison.json keeps figures alone, no
 text; a cell that stands there is never run again, and cells of the paper's setting and of support
 with allocation at ε 3 come first. After --seconds no further cell begins. docs/comparison.md and
 docs/images/comparison-*.png are written anew at the end. --small: IMDb and AG News, ε 3, one seed,
-128 records, 8 texts of 16 tokens, 1,800 seconds. --sweep: one clip, temperature or support after
-another, at ε 3, 40 texts. --processes: cells side by side, which pays on a GPU. "Private" corpora
-are those of EXCHEQUER_SHARED.
+128 records, 8 texts of 16 tokens, 1,800 seconds. --processes: cells side by side, which pays on a
+GPU. "Private" corpora are those of EXCHEQUER_SHARED.
 """
 
 import argparse
@@ -18,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from multiprocessing import get_context
 from pathlib import Path
@@ -232,19 +231,6 @@ FIRST = ("zero-shot", "paper", "support + allocation")
 SAME_AT_ANY_EPSILON = ("zero-shot", "fixed shots")
 
 
-def narrow(**one: Any) -> Row:
-    """Support and allocation with one of its three settings changed."""
-    return PREDICTION, lambda c, e: prediction(c, e, True, **{**NARROW, **one})
-
-
-SWEEP: Mapping[str, Row] = {
-    **{f"clip {c}": narrow(clip=c) for c in (2.0, 3.0, 4.0, 6.0, 9.0)},
-    **{f"temperature {t}": narrow(temperature=t) for t in (0.8, 1.2, 1.5)},
-    **{f"top_k {k or 'all'}": narrow(top_k=k) for k in (20, 50, 400, 0)},
-}
-SWEEP_TEXTS = 40
-
-
 # --- cells --------------------------------------------------------------------------------------
 
 
@@ -270,18 +256,14 @@ class Cell:
 def cells(options: argparse.Namespace) -> Iterator[Cell]:
     """Yield cells in the order in which they are run: what is compared first comes first."""
     size = SMALL if options.small else Size(options.records, options.texts, options.tokens)
-    one = options.small or options.sweep
-    seeds, epsilons = ((1,), EPSILONS[:1]) if one else ((1, 2, 3), EPSILONS)
-    rows = options.row or list(ROWS)
-    if options.sweep:
-        rows, size = options.row or ["zero-shot", *SWEEP], replace(size, texts=SWEEP_TEXTS)
+    seeds, epsilons = ((1,), EPSILONS[:1]) if options.small else ((1, 2, 3), EPSILONS)
     writer = options.model.resolve().name.rpartition("-")[0] or options.model.name
     found = [
         Cell(writer, dataset, name, epsilon, seed, size)
         for seed in seeds
         for epsilon in epsilons
         for dataset in options.dataset or (SMALL_CORPORA if options.small else PROMPTS)
-        for name in rows
+        for name in options.row or ROWS
         if epsilon == EPSILONS[0] or name not in SAME_AT_ANY_EPSILON
     ]
 
@@ -309,7 +291,7 @@ def figures_of(options: argparse.Namespace, each: Cell, ends: float) -> dict[str
 
 def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
     """Run one job and return its figures; why there are none, where it writes nothing."""
-    mechanism, build = {**ROWS, **SWEEP}[name]
+    mechanism, build = ROWS[name]
     began = time.process_time()
     torch.manual_seed(seed)
     spent: dict[str, Any] = {"epsilon": 0.0}
@@ -375,8 +357,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seconds", type=float, help="after which no further cell begins")
     parser.add_argument("--dataset", action="append", choices=PROMPTS)
-    parser.add_argument("--row", action="append", choices={**ROWS, **SWEEP})
-    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--row", action="append", choices=ROWS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gib", type=float, help="memory for contexts of each process")
@@ -387,11 +368,13 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = options_of()
+    model = str(options.model)
     known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
     run(options, known)
-    options.small, options.sweep, options.dataset, options.row = False, False, None, None
-    full = len(list(cells(options)))
-    PAGE.write_text(comparison_page.page(known, SMALL_CORPORA, list(ROWS), full), "utf-8")
+    small, full = (
+        {each.key for each in cells(options_of([model, *which]))} for which in (["--small"], [])
+    )
+    PAGE.write_text(comparison_page.page(known, small, full, list(ROWS)), "utf-8")
     comparison_page.plots(known, list(ROWS), IMAGES)
     comparison_page.main()
 

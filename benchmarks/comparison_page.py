@@ -8,6 +8,7 @@ writes what the ask page cites of them: accountant/queries/measured.json.
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ Key = tuple[str, ...]
 
 HEAD = """# What to take: all mechanisms side by side
 
-Written by `python -m benchmarks.comparison MODEL`, and again each time it runs. It has run {done}
-of the {whole} cells of `--small`, and {other} others, of {full} in all. **With so few texts, only
-large differences mean anything.** What to take rests on the larger measurements it links to.
+Written by `python -m benchmarks.comparison MODEL`, and again each time it runs. It has run {small}
+of the {all_small} cells of `--small`, and {full} of the {all_full} of a whole run. **With so few
+texts, only large differences mean anything.** What to take rests on the larger measurements that
+it links to.
 
 | you want | take | why |
 |---|---|---|
@@ -34,7 +36,8 @@ counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)
 
 ## Figures
 
-A cell is one job by its own runner at its own price. The table shows means over cells.
+A cell is one job by its own runner at its own price. A table shows means over a row's
+cells. Rows with fewer cells are of fewer corpora, and can't be compared with others.
 
 - *Loss*: of a text's own tokens under the model without a record, minus zero-shot's; the lower, the
   more fluent.
@@ -114,12 +117,17 @@ def pairs(cells: Mapping[Key, Cell]) -> list[str]:
     return lines
 
 
-def page(known: Mapping[str, Cell], small: Sequence[str], rows: Sequence[str], full: int) -> str:
-    """The whole page. `small`: corpora of `--small`; `full`: cells of a whole run."""
+def page(
+    known: Mapping[str, Cell], small: AbstractSet[str], full: AbstractSet[str], rows: Sequence[str]
+) -> str:
+    """The whole page. `small` and `full`: the cells of `--small` and of a whole run."""
     cells = parted(known)
-    whole = [(corpus, row) for corpus in small for row in rows]
-    done = sum((key[1], key[2]) in whole and key[3] == "3" for key in cells)
-    text = HEAD.format(done=done, whole=len(whole), other=len(cells) - done, full=full)
+    text = HEAD.format(
+        small=len(small & known.keys()),
+        all_small=len(small),
+        full=len(full & known.keys()),
+        all_full=len(full),
+    )
     for size in sorted({key[5] for key in cells}):
         for epsilon in sorted({key[3] for key in cells if key[5] == size}, key=float):
             records, texts, tokens = size.split("-")

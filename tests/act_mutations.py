@@ -73,7 +73,7 @@ SIGNED = (
     (
         "acts: anybody's key",
         ACTS,
-        "        return tuple(each for each in named if each.person == person)\n",
+        "        return tuple(signer for signer in named if signer.person == person)\n",
         "        return tuple(named)\n",
         LEDGER_TESTS,
     ),

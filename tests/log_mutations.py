@@ -338,8 +338,8 @@ OUTSIDE = (
     (
         "objects: calls have no end",
         OBJECTS,
-        "start=0, timeout=CALL_SECONDS)\n        except",
-        "start=0)\n        except",
+        'return read_object(system, f"{root}/{name}", timeout=CALL_SECONDS)',
+        'return read_object(system, f"{root}/{name}")',
         OBJECTS_TESTS,
     ),
     (

@@ -182,8 +182,8 @@ MUTATIONS = (
     Mutation(
         "a filter that holds where the δ of (ε, δ) releases is passed",
         ADMISSION,
-        "return paid and any(each.holds for each in self.filters)",
-        "return any(each.holds for each in self.filters)",
+        "return paid and any(filter_.holds for filter_ in self.filters)",
+        "return any(filter_.holds for filter_ in self.filters)",
         STATED_TESTS,
     ),
     Mutation(

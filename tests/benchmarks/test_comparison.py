@@ -68,8 +68,9 @@ def test_cells_that_answer_the_first_question_come_first():
 
 def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
     rows = list(comparison.ROWS)
-    text = comparison_page.page(CELLS, comparison.SMALL_CORPORA, rows, 500)
-    assert f"It has run 4\nof the {2 * len(rows)} cells of `--small`, and 0 others, of 500" in text
+    whole = {"m|imdb|zero-shot|3|1|2000-100-48": {"texts": 100, "loss": 4.0}}
+    text = comparison_page.page(CELLS | whole, {*CELLS, "another"}, {*whole, "a", "b"}, rows)
+    assert "It has run 4\nof the 5 cells of `--small`, and 1 of the 3 of a whole run" in text
     assert "| imdb, 128-8-16 | 2 | 8 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
     assert "imdb epsvec: nobody swept it" in text
     assert len(text.split()) <= 900

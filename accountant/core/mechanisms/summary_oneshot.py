@@ -35,8 +35,8 @@ from accountant.core.template import check_template, check_turns
 
 DEFAULT_TEMPLATE = "Review: {record}"
 
-#: The length that nine of ten states keep within around their mean, by the model's hash: of public
-#: texts of Yelp, AG News and IMDb (17.6, 23.3 and 18.8) before "In short, this is about".
+#: About the length that nine of ten states keep within around their mean, by the model's hash: of
+#: public texts before "In short, this is about", as benchmarks.summaries takes a clip from them.
 STATE_LENGTHS: Mapping[str, float] = {
     # SmolLM2-135M-Instruct, as `exchequer model get smollm2` converts it
     "ec3c2b41b640159d0344162df53ebe9657fc889cf090ef0341aa645aa228dafb": 18.0,

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import QUOTED, Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
 from web.cli.commands import TREE, app
+from web.cli.policy import policy
 from web.client import NotFound, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,6 +56,7 @@ def test_every_command_says_what_it_does() -> None:
 
 
 def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn) -> None:
+    assert set(signature(policy).parameters) == {"dataset", "settings", *Policy.model_fields}
     words = ["--auto-approve", "1", "--solo", "--share-artifacts", "--mechanisms", "noisy-count"]
     words += [
         "--analysts",
