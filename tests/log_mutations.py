@@ -126,7 +126,7 @@ OUTSIDE = (
         NEW_LOG,
         "    if signed_entries > new_plan.entries:\n",
         "    if False:\n",
-        SIGNED_TESTS,
+        NEW_LOG_TESTS,
     ),
     (
         "log: a new one is not compared with what was published",

@@ -60,9 +60,9 @@ def begun(site, published=None) -> new_log.Plan:
     return planned
 
 
-def problems(site, published=None) -> list[str]:
+def problems(site, published=None, kept=None) -> list[str]:
     with owner(site) as engine:
-        return new_log.plan(engine, SignedPlaces(published)).problems
+        return new_log.plan(engine, SignedPlaces(published, kept)).problems
 
 
 def test_all_entries_stand_in_the_new_log_and_the_service_goes_on(alone):
@@ -163,6 +163,8 @@ def test_a_database_that_is_behind_what_others_remember_is_refused(alone, tmp_pa
     (public / "checkpoint").write_text("nothing")
     (problem,) = problems(alone, public)
     assert "can't be compared" in problem
+    (problem,) = problems(alone, kept=tmp_path / "memory")  # what the signer keeps of each turn
+    assert "entries were signed, and the database holds" in problem
     # nobody else remembers: the warning of the command is all there is
     assert problems(alone) == []
 
