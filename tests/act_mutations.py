@@ -53,7 +53,7 @@ SIGNED = (
         ACTS,
         "            if must and not is_free(entry.body):\n",
         "            if False:\n",
-        SERVICE_TESTS,
+        LEDGER_TESTS,
     ),
     (
         "acts: the second person need not sign",

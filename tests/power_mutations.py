@@ -66,8 +66,8 @@ POWERS = (
     ),
     (
         "powers: the relay ends jobs whose lease has not run out",
-        "migrations/schema/jobs.sql",
-        "OR changed_part(OLD.id)",
+        "migrations/versions/0128_fair_use.py",
+        "OR OLD.state = 'awaiting_release' OR changed_part(OLD.id)",
         "OR true",
         POWER_TESTS,
     ),
@@ -101,9 +101,9 @@ POWERS = (
     ),
     (
         "powers: a check worker refuses jobs that don't wait for it",
-        "migrations/schema/jobs.sql",
-        "OLD.state = 'submitted' AND NEW.terms",
-        "NEW.terms",
+        "migrations/versions/0128_fair_use.py",
+        "ELSE 'submitted' END AND",
+        "ELSE OLD.state END AND",
         POWER_TESTS,
     ),
     (
@@ -269,9 +269,9 @@ POWERS = (
     ),
     (
         "powers: the web settles jobs of workers",
-        "migrations/versions/0117_charges.py",
-        "AND NEW.job_id IN (SELECT leased_jobs()) AND is_charge(NEW.job_id)",
-        "AND NEW.job_id IN (SELECT leased_jobs())",
+        "migrations/versions/0123_overdrafts.py",
+        '            "AND is_charge(NEW.job_id)\\n"\n            "            OR',
+        '            "\\n"\n            "            OR',
         CHARGE_TESTS,
     ),
     (
