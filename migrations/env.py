@@ -42,7 +42,7 @@ def run() -> None:
         )
         with context.begin_transaction():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-            refuse_unreleased(context.get_context().get_current_revision())
+            refuse_unknown(context.get_context().get_current_revision())
             context.run_migrations()
             if application_url is not None:
                 grant(connection, application_url)
@@ -50,19 +50,22 @@ def run() -> None:
                 grant(connection, address, process)
 
 
-def refuse_unreleased(revision: str | None) -> None:
-    """Raise CommandError for a database of a revision that was never released."""
-    revisions = {script.revision for script in context.script.walk_revisions()}
-    if revision is not None and revision not in revisions:
+def refuse_unknown(revision: str | None) -> None:
+    """Raise CommandError for a database of a revision that is not among these."""
+    known = {script.revision for script in context.script.walk_revisions()}
+    if revision is None or revision in known:
+        return
+    if revision > max(known):
         raise util.CommandError(
-            f"This database is at revision {revision}, which this version does not know: it is "
-            "from before "
-            "the first release, or newer than this code. Its ledgers stay readable: export them "
-            "with the "
-            "version that made them. Then make an empty database, or name another one in "
-            "DATABASE_URL (with "
-            "the local stack: in EXCHEQUER_HOME), and migrate again."
+            f"This database is at revision {revision}, which is newer than this version: it ends "
+            f"at {max(known)}. Use the version that migrated it, or a newer one."
         )
+    raise util.CommandError(
+        f"This database is at revision {revision}, which is older than the first release: nothing "
+        "upgrades it. Export its ledgers with the version that made them, to keep them. Then make "
+        "an empty database, or name another one in DATABASE_URL (with the local stack: in "
+        "EXCHEQUER_HOME), and migrate again."
+    )
 
 
 run()

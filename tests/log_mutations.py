@@ -239,16 +239,16 @@ OUTSIDE = (
     ),
     (
         "loss: the web asks for it",
-        "migrations/versions/0113_losses.py",
-        "    WHEN ((new.kind = 'loss' AND new.state IN ('open','accepted')))",
-        "    WHEN ((false))",
+        "migrations/schema/decisions.sql",
+        "    WHEN (new.kind = 'loss' AND new.state IN ('open', 'accepted'))",
+        "    WHEN (false)",
         f"{LOSS_TESTS}::test_the_webs_credentials_lose_nothing",
     ),
     (
         "loss: the web counts it",
-        "migrations/versions/0113_losses.py",
-        "    WHEN ((new.loss_count IS DISTINCT FROM old.loss_count))",
-        "    WHEN ((false))",
+        "migrations/schema/accounts.sql",
+        "    WHEN (new.loss_count IS DISTINCT FROM old.loss_count)",
+        "    WHEN (false)",
         f"{LOSS_TESTS}::test_the_webs_credentials_lose_nothing",
     ),
     (

@@ -1,5 +1,5 @@
 CREATE TABLE accounts (
-    dataset_id uuid NOT NULL,
+    dataset_id uuid CONSTRAINT pk_accounts PRIMARY KEY CONSTRAINT fk_accounts_dataset_id REFERENCES datasets,
     epsilon numeric(38,0),
     delta numeric(38,0),
     renyi_share text,
@@ -50,70 +50,60 @@ CREATE TABLE accounts (
     overdrawn boolean DEFAULT false NOT NULL,
     chain_seq bigint DEFAULT '0' NOT NULL,
     chain_head text NOT NULL,
-    coin_job_count integer DEFAULT 0 NOT NULL,
-    price_edition integer DEFAULT 1 NOT NULL,
+    coin_job_count integer DEFAULT 0 NOT NULL CONSTRAINT ck_accounts_coin_job_count CHECK (coin_job_count >= 0),
     basic_whole_epsilon numeric(38,0) DEFAULT '0' NOT NULL,
-    CONSTRAINT ck_accounts_a_filter_holds CHECK ((overdrawn OR ((renyi_closed = 0)
-        AND ((renyi_spent + renyi_reserved) <= renyi_limit)) OR ((gaussian_closed = 0)
-        AND ((gaussian_spent + gaussian_reserved) <= gaussian_limit)) OR ((renyi2_closed = 0)
-        AND ((renyi2_spent + renyi2_reserved) <= renyi2_limit)) OR ((basic_closed = 0)
-        AND ((basic_spent + basic_reserved) <= basic_limit)
-        AND ((basic_delta_spent + basic_delta_reserved) <= basic_delta_limit)))),
-    CONSTRAINT ck_accounts_coin_job_count CHECK ((coin_job_count >= 0)),
-    CONSTRAINT ck_accounts_ex_post_fits CHECK ((overdrawn OR (ex_post_settlement = 'realized')
-        OR ((ex_post_spent + ex_post_reserved) <= ex_post_limit))),
-    CONSTRAINT ck_accounts_ex_post_settlement CHECK ((ex_post_settlement = ANY (ARRAY['planned', 'realized']))),
-    CONSTRAINT ck_accounts_no_secret CHECK (((secret IS NOT NULL) OR ((secret_limit = 0)
-        AND (secret_jobs = 0)))),
-    CONSTRAINT ck_accounts_not_negative CHECK (((renyi_limit >= 0) AND (renyi_spent >= 0)
-        AND (renyi_reserved >= 0) AND (renyi_closed >= 0) AND (gaussian_limit >= 0) AND (gaussian_spent >= 0)
-        AND (gaussian_reserved >= 0) AND (gaussian_closed >= 0) AND (renyi2_limit >= 0)
-        AND (renyi2_spent >= 0) AND (renyi2_reserved >= 0) AND (renyi2_closed >= 0) AND (basic_limit >= 0)
-        AND (basic_spent >= 0) AND (basic_reserved >= 0) AND (basic_closed >= 0) AND (basic_delta_limit >= 0)
-        AND (basic_delta_spent >= 0) AND (basic_delta_reserved >= 0))),
-    CONSTRAINT ck_accounts_one_secret_job CHECK ((overdrawn OR (secret IS NULL)
-        OR ((secret ->> 'kind') <> 'one') OR (secret_jobs <= 1))),
-    CONSTRAINT ck_accounts_others_not_negative CHECK (((basic_step_delta >= 0) AND (ex_post_limit >= 0)
-        AND (ex_post_spent >= 0) AND (ex_post_reserved >= 0) AND (secret_limit >= 0) AND (secret_spent >= 0)
-        AND (secret_reserved >= 0) AND (secret_jobs >= 0) AND (largest_epsilon >= 0) AND (largest_delta >= 0)
-        AND (raises_after_release >= 0) AND (job_count >= 0) AND (ex_post_job_count >= 0)
-        AND (secret_job_count >= 0) AND (failure_count >= 0))),
-    CONSTRAINT ck_accounts_price_edition CHECK (((price_edition >= 1) AND (basic_whole_epsilon >= 0)
-        AND ((price_edition = 1) = (basic_whole_epsilon = 0)))),
-    CONSTRAINT ck_accounts_secret_fits CHECK ((overdrawn
-        OR ((secret_spent + secret_reserved) <= secret_limit))),
-    CONSTRAINT ck_accounts_secret_kind CHECK (((secret IS NULL)
-        OR ((secret ->> 'kind') = ANY (ARRAY['one', 'many'])))),
-    CONSTRAINT pk_accounts PRIMARY KEY (dataset_id),
-    CONSTRAINT fk_accounts_dataset_id FOREIGN KEY (dataset_id) REFERENCES datasets(id)
+    loss_count integer DEFAULT 0 NOT NULL CONSTRAINT ck_accounts_loss_count CHECK (loss_count >= 0),
+    overdraft_count integer DEFAULT 0 NOT NULL,
+    overdraft_epsilon numeric(38,0) DEFAULT '0' NOT NULL,
+    CONSTRAINT ck_accounts_a_filter_holds CHECK (overdrawn
+        OR renyi_closed = 0 AND renyi_spent + renyi_reserved <= renyi_limit
+        OR gaussian_closed = 0 AND gaussian_spent + gaussian_reserved <= gaussian_limit
+        OR renyi2_closed = 0 AND renyi2_spent + renyi2_reserved <= renyi2_limit
+        OR basic_closed = 0 AND basic_spent + basic_reserved <= basic_limit
+        AND basic_delta_spent + basic_delta_reserved <= basic_delta_limit),
+    -- It pays what is known by (epsilon, delta) alone, for all filters, whichever holds.
+    CONSTRAINT ck_accounts_deltas_fit CHECK (
+        overdrawn OR basic_delta_spent + basic_delta_reserved <= basic_delta_limit),
+    CONSTRAINT ck_accounts_ex_post_fits CHECK (overdrawn OR ex_post_settlement = 'realized'
+        OR ex_post_spent + ex_post_reserved <= ex_post_limit),
+    CONSTRAINT ck_accounts_ex_post_settlement CHECK (ex_post_settlement IN ('planned', 'realized')),
+    CONSTRAINT ck_accounts_no_secret CHECK (secret IS NOT NULL OR secret_limit = 0 AND secret_jobs = 0),
+    CONSTRAINT ck_accounts_not_negative CHECK (renyi_limit >= 0 AND renyi_spent >= 0
+        AND renyi_reserved >= 0 AND renyi_closed >= 0 AND gaussian_limit >= 0 AND gaussian_spent >= 0
+        AND gaussian_reserved >= 0 AND gaussian_closed >= 0 AND renyi2_limit >= 0 AND renyi2_spent >= 0
+        AND renyi2_reserved >= 0 AND renyi2_closed >= 0 AND basic_limit >= 0 AND basic_spent >= 0
+        AND basic_reserved >= 0 AND basic_closed >= 0 AND basic_delta_limit >= 0
+        AND basic_delta_spent >= 0 AND basic_delta_reserved >= 0),
+    -- NaN is above every number, so no other CHECK sees it. A sum with NaN in it is NaN.
+    CONSTRAINT ck_accounts_numbers CHECK (renyi_limit + renyi_spent + renyi_reserved + gaussian_limit
+        + gaussian_spent + gaussian_reserved + renyi2_limit + renyi2_spent + renyi2_reserved + basic_limit
+        + basic_spent + basic_reserved + basic_delta_limit + basic_delta_spent + basic_delta_reserved
+        + ex_post_limit + ex_post_spent + ex_post_reserved + secret_limit + secret_spent + secret_reserved
+        + basic_step_delta + basic_whole_epsilon + largest_epsilon + largest_delta < 'NaN'),
+    CONSTRAINT ck_accounts_one_secret_job CHECK (overdrawn OR secret IS NULL
+        OR (secret ->> 'kind') <> 'one' OR secret_jobs <= 1),
+    CONSTRAINT ck_accounts_others_not_negative CHECK (basic_step_delta >= 0 AND ex_post_limit >= 0
+        AND ex_post_spent >= 0 AND ex_post_reserved >= 0 AND secret_limit >= 0 AND secret_spent >= 0
+        AND secret_reserved >= 0 AND secret_jobs >= 0 AND largest_epsilon >= 0 AND largest_delta >= 0
+        AND raises_after_release >= 0 AND job_count >= 0 AND ex_post_job_count >= 0
+        AND secret_job_count >= 0 AND failure_count >= 0),
+    CONSTRAINT ck_accounts_overdrafts CHECK ((overdraft_count > 0) = (overdraft_epsilon > 0)
+        AND overdraft_count >= 0 AND overdraft_epsilon < 'NaN'),
+    CONSTRAINT ck_accounts_secret_fits CHECK (overdrawn OR secret_spent + secret_reserved <= secret_limit),
+    CONSTRAINT ck_accounts_secret_kind CHECK (secret IS NULL OR (secret ->> 'kind') IN ('one', 'many')),
+    CONSTRAINT ck_accounts_whole_epsilon CHECK (
+        CASE WHEN epsilon IS NULL THEN basic_whole_epsilon = 0 ELSE basic_whole_epsilon > 0 END)
 );
 
--- 0: there is room; 1: every filter has used nine tenths or is closed; 2: all of it; 3: overdrawn.
-CREATE FUNCTION hook_stage(a accounts) RETURNS integer
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    RETURN CASE WHEN a.overdrawn THEN 3 WHEN a.epsilon IS NULL THEN 0 ELSE least(
-        CASE WHEN a.renyi_closed > 0 OR a.renyi_spent + a.renyi_reserved >= a.renyi_limit THEN 2
-            WHEN 10 * (a.renyi_spent + a.renyi_reserved) >= 9 * a.renyi_limit THEN 1 ELSE 0 END,
-        CASE WHEN a.gaussian_closed > 0 OR a.gaussian_spent + a.gaussian_reserved >= a.gaussian_limit THEN 2
-            WHEN 10 * (a.gaussian_spent + a.gaussian_reserved) >= 9 * a.gaussian_limit THEN 1 ELSE 0 END,
-        CASE WHEN a.renyi2_closed > 0 OR a.renyi2_spent + a.renyi2_reserved >= a.renyi2_limit THEN 2
-            WHEN 10 * (a.renyi2_spent + a.renyi2_reserved) >= 9 * a.renyi2_limit THEN 1 ELSE 0 END,
-        CASE WHEN a.basic_closed > 0 OR a.basic_spent + a.basic_reserved >= a.basic_limit THEN 2
-            WHEN 10 * (a.basic_spent + a.basic_reserved) >= 9 * a.basic_limit THEN 1 ELSE 0 END) END;
-END $$;
-
 CREATE FUNCTION guard_account() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path TO 'public', 'pg_temp' AS $$
 DECLARE
     entry record;
     head text := OLD.chain_head;
     count bigint := 0;
     allows boolean := false;
     corrects boolean := false;
+    overdrafts integer := 0;
     whole boolean := false;
     closes_least integer[] := ARRAY[0, 0, 0, 0];
     closes_most integer[] := ARRAY[0, 0, 0, 0];
@@ -159,9 +149,11 @@ BEGIN
             PERFORM refuse_act('it settles what nobody reserved');
         END IF;
         whole := whole OR held ? 'whole';
+        overdrafts := overdrafts + (entry.kind = 'RESERVE' AND held ? 'overdraft')::integer;
         IF entry.kind = 'RESERVE' THEN
             costs := held -> 'costs';
-            reserved := ARRAY[reserved[1] + cost_on(costs, 'renyi', 'main'), reserved[2] + cost_on(costs, 'gaussian', 'main'),
+            reserved := ARRAY[reserved[1] + cost_on(costs, 'renyi', 'main'),
+                reserved[2] + cost_on(costs, 'gaussian', 'main'),
                 reserved[3] + cost_on(costs, 'renyi2', 'main'), reserved[4] + cost_on(costs, 'basic', 'main'),
                 reserved[5] + cost_on(costs, 'basic', 'delta')];
             FOR n IN 1..4 LOOP
@@ -241,13 +233,13 @@ BEGIN
     IF NOT allows AND
         (NEW.epsilon, NEW.delta, NEW.renyi_share, NEW.renyi_order, NEW.renyi_limit, NEW.gaussian_share,
             NEW.gaussian_order, NEW.gaussian_limit, NEW.renyi2_share, NEW.renyi2_order, NEW.renyi2_limit,
-            NEW.basic_share, NEW.basic_order, NEW.basic_step_delta, NEW.price_edition, NEW.basic_whole_epsilon,
+            NEW.basic_share, NEW.basic_order, NEW.basic_step_delta, NEW.basic_whole_epsilon,
             NEW.ex_post_limit, NEW.ex_post_settlement, NEW.secret, NEW.secret_limit, NEW.largest_epsilon,
             NEW.largest_delta, NEW.largest_bound, NEW.raises_after_release)
         IS DISTINCT FROM
         (OLD.epsilon, OLD.delta, OLD.renyi_share, OLD.renyi_order, OLD.renyi_limit, OLD.gaussian_share,
             OLD.gaussian_order, OLD.gaussian_limit, OLD.renyi2_share, OLD.renyi2_order, OLD.renyi2_limit,
-            OLD.basic_share, OLD.basic_order, OLD.basic_step_delta, OLD.price_edition, OLD.basic_whole_epsilon,
+            OLD.basic_share, OLD.basic_order, OLD.basic_step_delta, OLD.basic_whole_epsilon,
             OLD.ex_post_limit, OLD.ex_post_settlement, OLD.secret, OLD.secret_limit, OLD.largest_epsilon,
             OLD.largest_delta, OLD.largest_bound, OLD.raises_after_release)
     THEN
@@ -257,8 +249,14 @@ BEGIN
         AND NOT (whole AND NEW.basic_limit <= NEW.epsilon AND NEW.basic_delta_limit <= NEW.delta)
     THEN
         PERFORM refuse_act('a limit changes by an ALLOW, or by what takes the account for whole jobs');
-    ELSIF NEW.overdrawn AND NOT OLD.overdrawn AND NOT corrects THEN
-        PERFORM refuse_act('an account is overdrawn by a correction alone');
+    ELSIF NEW.overdrawn AND NOT OLD.overdrawn AND NOT corrects AND overdrafts = 0 THEN
+        PERFORM refuse_act('an account is overdrawn by a correction or an overdraft alone');
+    ELSIF OLD.overdrawn AND NOT NEW.overdrawn AND NOT allows AND NOT corrects THEN
+        PERFORM refuse_act('an account is opened by an allowance or a correction alone');
+    ELSIF NEW.overdraft_count <> OLD.overdraft_count + overdrafts
+        OR (NEW.overdraft_epsilon > OLD.overdraft_epsilon) <> (overdrafts > 0)
+        OR NEW.overdraft_epsilon < OLD.overdraft_epsilon THEN
+        PERFORM refuse_act('the overdrafts are not those that the entries declare');
     ELSIF (NEW.renyi_reserved, NEW.gaussian_reserved, NEW.renyi2_reserved, NEW.basic_reserved,
             NEW.basic_delta_reserved, NEW.ex_post_reserved, NEW.secret_reserved) IS DISTINCT FROM
         (OLD.renyi_reserved + reserved[1], OLD.gaussian_reserved + reserved[2],
@@ -285,9 +283,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION hook_account() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path TO 'public', 'pg_temp' AS $$
 BEGIN
     -- No WHEN: this row moves with every entry, and a condition of this size costs more than the look.
     IF EXISTS (SELECT FROM hooks) AND hook_stage(NEW) > hook_stage(OLD) THEN
@@ -299,18 +295,32 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- 0: there is room; 1: every filter has used nine tenths or is closed; 2: all of it; 3: overdrawn.
+CREATE FUNCTION hook_stage(a accounts) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN CASE WHEN a.overdrawn THEN 3 WHEN a.epsilon IS NULL THEN 0 ELSE least(
+        CASE WHEN a.renyi_closed > 0 OR a.renyi_spent + a.renyi_reserved >= a.renyi_limit THEN 2
+            WHEN 10 * (a.renyi_spent + a.renyi_reserved) >= 9 * a.renyi_limit THEN 1 ELSE 0 END,
+        CASE WHEN a.gaussian_closed > 0 OR a.gaussian_spent + a.gaussian_reserved >= a.gaussian_limit THEN 2
+            WHEN 10 * (a.gaussian_spent + a.gaussian_reserved) >= 9 * a.gaussian_limit THEN 1 ELSE 0 END,
+        CASE WHEN a.renyi2_closed > 0 OR a.renyi2_spent + a.renyi2_reserved >= a.renyi2_limit THEN 2
+            WHEN 10 * (a.renyi2_spent + a.renyi2_reserved) >= 9 * a.renyi2_limit THEN 1 ELSE 0 END,
+        CASE WHEN a.basic_closed > 0 OR a.basic_spent + a.basic_reserved >= a.basic_limit THEN 2
+            WHEN 10 * (a.basic_spent + a.basic_reserved) >= 9 * a.basic_limit THEN 1 ELSE 0 END) END;
+END $$;
+
 -- Keeps a row of standings when an account passes a multiple of 256 entries. As the owner: the application
 -- may not write what its pages then show as what stood.
 CREATE FUNCTION keep_standing() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path TO 'public', 'pg_temp' AS $$
 BEGIN
     INSERT INTO standings VALUES (NEW.dataset_id, NEW.chain_seq, to_jsonb(NEW)) ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
 
 CREATE TRIGGER accounts_guard AFTER UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION guard_account();
+CREATE TRIGGER accounts_loss AFTER UPDATE ON accounts FOR EACH ROW
+    WHEN (new.loss_count IS DISTINCT FROM old.loss_count) EXECUTE FUNCTION guard_loss();
 CREATE TRIGGER accounts_standing AFTER UPDATE ON accounts FOR EACH ROW
-    WHEN (((new.chain_seq / 256) > (old.chain_seq / 256))) EXECUTE FUNCTION keep_standing();
+    WHEN ((new.chain_seq / 256) > (old.chain_seq / 256)) EXECUTE FUNCTION keep_standing();
 CREATE TRIGGER hook_account AFTER UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION hook_account();

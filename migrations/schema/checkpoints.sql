@@ -1,20 +1,15 @@
 CREATE TABLE checkpoints (
-    dataset_id uuid NOT NULL,
-    seq bigint NOT NULL,
-    key_id text NOT NULL,
+    dataset_id uuid NOT NULL CONSTRAINT fk_checkpoints_dataset_id REFERENCES datasets,
+    seq bigint NOT NULL CONSTRAINT ck_checkpoints_seq CHECK (seq >= 0),
+    key_id text NOT NULL CONSTRAINT fk_checkpoints_key_id REFERENCES signing_keys,
     at timestamptz NOT NULL,
     document text NOT NULL,
-    CONSTRAINT ck_checkpoints_seq CHECK ((seq >= 0)),
-    CONSTRAINT pk_checkpoints PRIMARY KEY (dataset_id, seq, key_id),
-    CONSTRAINT fk_checkpoints_dataset_id FOREIGN KEY (dataset_id) REFERENCES datasets(id),
-    CONSTRAINT fk_checkpoints_key_id FOREIGN KEY (key_id) REFERENCES signing_keys(id)
+    CONSTRAINT pk_checkpoints PRIMARY KEY (dataset_id, seq, key_id)
 );
 CREATE INDEX ix_checkpoints_at ON checkpoints (at, dataset_id, seq, key_id);
 
 CREATE FUNCTION hook_checkpoint() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'public', 'pg_temp'
-    AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path TO 'public', 'pg_temp' AS $$
 BEGIN
     IF EXISTS (SELECT FROM hooks) THEN
         PERFORM hook_announce('checkpoint.made', NULL,

@@ -1,21 +1,14 @@
 CREATE TABLE comments (
-    id uuid NOT NULL,
-    job_id uuid NOT NULL,
-    author_id uuid NOT NULL,
-    kind text NOT NULL,
-    text text NOT NULL,
-    created_at timestamptz DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT ck_comments_kind CHECK ((kind = ANY (ARRAY['comment', 'question', 'answer']))),
-    CONSTRAINT ck_comments_text CHECK (((length(text) >= 1) AND (length(text) <= 2000))),
-    CONSTRAINT pk_comments PRIMARY KEY (id),
-    CONSTRAINT fk_comments_author_id FOREIGN KEY (author_id) REFERENCES users(id),
-    CONSTRAINT fk_comments_job_id FOREIGN KEY (job_id) REFERENCES jobs(id)
+    id uuid CONSTRAINT pk_comments PRIMARY KEY,
+    job_id uuid NOT NULL CONSTRAINT fk_comments_job_id REFERENCES jobs,
+    author_id uuid NOT NULL CONSTRAINT fk_comments_author_id REFERENCES users,
+    kind text NOT NULL CONSTRAINT ck_comments_kind CHECK (kind IN ('comment', 'question', 'answer')),
+    text text NOT NULL CONSTRAINT ck_comments_text CHECK (length(text) >= 1 AND length(text) <= 2000),
+    created_at timestamptz DEFAULT clock_timestamp() NOT NULL
 );
 CREATE INDEX ix_comments_job_id ON comments (job_id, created_at, id);
 
-CREATE FUNCTION hook_comment() RETURNS trigger
-    LANGUAGE plpgsql
-    AS $$
+CREATE FUNCTION hook_comment() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     -- That somebody asked, not what: people's words stay here.
     IF NEW.kind <> 'comment' AND EXISTS (SELECT FROM hooks) THEN

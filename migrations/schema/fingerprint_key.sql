@@ -1,6 +1,5 @@
 CREATE TABLE fingerprint_key (
-    single boolean DEFAULT true NOT NULL,
+    single boolean DEFAULT true CONSTRAINT pk_fingerprint_key PRIMARY KEY,
     proof bytea NOT NULL,
-    CONSTRAINT ck_fingerprint_key_one_row CHECK (single),
-    CONSTRAINT pk_fingerprint_key PRIMARY KEY (single)
+    CONSTRAINT ck_fingerprint_key_one_row CHECK (single)
 );

@@ -1,20 +1,16 @@
 CREATE TABLE models (
-    id uuid NOT NULL,
-    name text NOT NULL,
+    id uuid CONSTRAINT pk_models PRIMARY KEY,
+    name text NOT NULL CONSTRAINT uq_models_name UNIQUE,
     kind text DEFAULT 'language' NOT NULL,
     path text NOT NULL,
     trained_on text NOT NULL,
-    state text NOT NULL,
+    state text NOT NULL CONSTRAINT ck_models_state CHECK (state IN ('checking', 'ready', 'invalid')),
     error text,
     facts jsonb,
-    created_by uuid NOT NULL,
+    created_by uuid NOT NULL CONSTRAINT fk_models_created_by REFERENCES users,
     created_at timestamptz DEFAULT clock_timestamp() NOT NULL,
     endpoint jsonb,
-    CONSTRAINT ck_models_endpoint CHECK (((kind = 'endpoint') = (endpoint IS NOT NULL))),
-    CONSTRAINT ck_models_facts_when_ready CHECK (((state = 'ready') = (facts IS NOT NULL))),
-    CONSTRAINT ck_models_kind CHECK ((kind = ANY (ARRAY['language', 'embedding', 'endpoint']))),
-    CONSTRAINT ck_models_state CHECK ((state = ANY (ARRAY['checking', 'ready', 'invalid']))),
-    CONSTRAINT pk_models PRIMARY KEY (id),
-    CONSTRAINT uq_models_name UNIQUE (name),
-    CONSTRAINT fk_models_created_by FOREIGN KEY (created_by) REFERENCES users(id)
+    CONSTRAINT ck_models_endpoint CHECK ((kind = 'endpoint') = (endpoint IS NOT NULL)),
+    CONSTRAINT ck_models_facts_when_ready CHECK ((state = 'ready') = (facts IS NOT NULL)),
+    CONSTRAINT ck_models_kind CHECK (kind IN ('language', 'embedding', 'endpoint'))
 );

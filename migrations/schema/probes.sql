@@ -1,6 +1,5 @@
 CREATE TABLE probes (
-    key text NOT NULL,
+    key text CONSTRAINT pk_probes PRIMARY KEY,
     facts jsonb NOT NULL,
-    created_at timestamptz DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT pk_probes PRIMARY KEY (key)
+    created_at timestamptz DEFAULT clock_timestamp() NOT NULL
 );

@@ -1,7 +1,7 @@
 CREATE TABLE sessions (
-    id uuid NOT NULL,
-    token_sha256 bytea NOT NULL,
-    user_id uuid NOT NULL,
+    id uuid CONSTRAINT pk_sessions PRIMARY KEY,
+    token_sha256 bytea NOT NULL CONSTRAINT uq_sessions_token_sha256 UNIQUE,
+    user_id uuid NOT NULL CONSTRAINT fk_sessions_user_id REFERENCES users,
     method text NOT NULL,
     address text NOT NULL,
     user_agent text NOT NULL,
@@ -10,9 +10,6 @@ CREATE TABLE sessions (
     ended_at timestamptz,
     confirmed_at timestamptz,
     provider_session text,
-    id_token bytea,
-    CONSTRAINT pk_sessions PRIMARY KEY (id),
-    CONSTRAINT uq_sessions_token_sha256 UNIQUE (token_sha256),
-    CONSTRAINT fk_sessions_user_id FOREIGN KEY (user_id) REFERENCES users(id)
+    id_token bytea
 );
-CREATE INDEX ix_sessions_open ON sessions (user_id) WHERE (ended_at IS NULL);
+CREATE INDEX ix_sessions_open ON sessions (user_id) WHERE ended_at IS NULL;

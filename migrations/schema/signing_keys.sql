@@ -1,10 +1,8 @@
 CREATE TABLE signing_keys (
-    id text NOT NULL,
-    introduced_by text NOT NULL,
+    id text CONSTRAINT pk_signing_keys PRIMARY KEY,
+    introduced_by text NOT NULL CONSTRAINT uq_signing_keys_introduced_by UNIQUE,
     introduced_at timestamptz NOT NULL,
-    document jsonb NOT NULL,
-    CONSTRAINT pk_signing_keys PRIMARY KEY (id),
-    CONSTRAINT uq_signing_keys_introduced_by UNIQUE (introduced_by)
+    document jsonb NOT NULL
 );
 
 CREATE TRIGGER signing_keys_rows BEFORE DELETE OR UPDATE ON signing_keys FOR EACH ROW

@@ -1,7 +1,7 @@
 CREATE TABLE spending (
-    dataset_id uuid NOT NULL,
+    dataset_id uuid NOT NULL CONSTRAINT fk_spending_dataset_id REFERENCES datasets,
     day date NOT NULL,
-    analyst_id uuid NOT NULL,
+    analyst_id uuid NOT NULL CONSTRAINT fk_spending_analyst_id REFERENCES users,
     mechanism text NOT NULL,
     renyi numeric(38,0) DEFAULT '0' NOT NULL,
     gaussian numeric(38,0) DEFAULT '0' NOT NULL,
@@ -11,7 +11,5 @@ CREATE TABLE spending (
     ex_post numeric(38,0) DEFAULT '0' NOT NULL,
     secret numeric(38,0) DEFAULT '0' NOT NULL,
     jobs integer DEFAULT 0 NOT NULL,
-    CONSTRAINT pk_spending PRIMARY KEY (dataset_id, day, analyst_id, mechanism),
-    CONSTRAINT fk_spending_analyst_id FOREIGN KEY (analyst_id) REFERENCES users(id),
-    CONSTRAINT fk_spending_dataset_id FOREIGN KEY (dataset_id) REFERENCES datasets(id)
+    CONSTRAINT pk_spending PRIMARY KEY (dataset_id, day, analyst_id, mechanism)
 );

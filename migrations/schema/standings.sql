@@ -1,9 +1,8 @@
 CREATE TABLE standings (
-    dataset_id uuid NOT NULL,
+    dataset_id uuid NOT NULL CONSTRAINT fk_standings_dataset_id REFERENCES datasets,
     seq bigint NOT NULL,
     account jsonb NOT NULL,
-    CONSTRAINT pk_standings PRIMARY KEY (dataset_id, seq),
-    CONSTRAINT fk_standings_dataset_id FOREIGN KEY (dataset_id) REFERENCES datasets(id)
+    CONSTRAINT pk_standings PRIMARY KEY (dataset_id, seq)
 );
 
 CREATE TRIGGER standings_rows BEFORE DELETE OR UPDATE ON standings FOR EACH ROW

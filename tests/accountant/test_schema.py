@@ -3,9 +3,9 @@ changes.
 """
 
 import os
+import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from hashlib import sha256
 
@@ -13,13 +13,14 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, insert, make_url, select, text
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
-from accountant.database import MIGRATIONS, connect
+from accountant.database import MIGRATIONS, connect, problem
 from accountant.queries import integrity, jobs
 from accountant.transactions import settlement
-from tests.conftest import as_application, as_superuser, create
+from tests.conftest import as_application, fresh_database
 from tests.support import Bench
 
 pytestmark = pytest.mark.slow
@@ -67,9 +68,9 @@ def test_the_first_revision_is_frozen():
     """Two databases at one revision have one schema: a change of it is a new revision, not an
     edit.
     """
-    files = sorted((MIGRATIONS / "schema").glob("*.sql"))
+    files = [*sorted((MIGRATIONS / "schema").glob("*.sql")), *MIGRATIONS.glob("versions/0131_*.py")]
     stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-    assert stands == "db1f4e73412cc85ed122c4cede38c22cb422328c0719094306de83e34f944b74"
+    assert stands == "eadd14527f8a6f7519587edceb04584a8ae8785fc6a9dde93c0db416d5adec15"
 
 
 def test_revisions_are_numbered_in_the_order_in_which_they_run(alembic):
@@ -80,72 +81,102 @@ def test_revisions_are_numbered_in_the_order_in_which_they_run(alembic):
     assert {len(each) for each in newest_first} == {4}
 
 
-@pytest.fixture
-def at_first_revision(servers, alembic) -> Iterator[Config]:
-    """A database of the first revision; its owner's and the application's addresses are in the
-    attributes.
-    """
-    name, owner = f"test_{uuid.uuid4().hex[:12]}", make_url(servers.owner_url)
-    with as_superuser(servers) as admin:
-        create(admin, name, owner.username)
-    url = owner.set(database=name).render_as_string(hide_password=False)
-    alembic.attributes.update(url=url, application_url=as_application(servers, url))
-    command.upgrade(alembic, "0100")
-    yield alembic
-    with as_superuser(servers) as admin:
-        admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+DECISION = (
+    "INSERT INTO decisions (id, dataset_id, asked, reason, asked_by, kind, state, answered_by) "
+    "SELECT gen_random_uuid(), dataset_id, '{{}}', 'x', analyst_id, {} FROM jobs"
+)
+#: By the name of what refuses it.
+REFUSED = {
+    "ck_accounts_numbers": "UPDATE accounts SET renyi_spent = 'NaN'",
+    "ck_usage_numbers": "INSERT INTO usage SELECT id, 'analyst', 'ada', 'NaN' FROM datasets",
+    "ck_realized_ex_post_numbers": "INSERT INTO realized_ex_post SELECT id, 'NaN' FROM jobs",
+    "ck_dataset_versions_no_data": "UPDATE dataset_versions SET uri = NULL, state = 'checking'",
+    "uq_jobs_signature": "UPDATE jobs SET mechanism = 'charge', "
+    """parameters = '{"signature": "00"}'""",
+    "ck_jobs_state": "UPDATE jobs SET state = 'lost'",
+    "ck_decisions_kind": DECISION.format("'gift', 'open', NULL"),
+    "ck_decisions_job": DECISION.format("'push', 'open', NULL"),
+    "ck_decisions_made_job": DECISION.format("'overdraft', 'accepted', dataset_id"),
+    "ck_decisions_two_people": DECISION.format("'policy', 'accepted', analyst_id"),
+}
 
 
-def copied(source: Engine, url: str) -> None:
-    """Copy every row to a database of an earlier revision, as far as it has the columns."""
-    target = connect(url)
-    there = (
-        "SELECT column_name FROM information_schema.columns WHERE table_name = :name AND "
-        "is_identity = 'NO'"
-    )
-    with source.connect() as rows, target.begin() as connection:
-        connection.execute(text("ALTER TABLE accounts DROP CONSTRAINT ck_accounts_price_edition"))
-        for table in tables.metadata.sorted_tables:
-            names = set(connection.execute(text(there), {"name": table.name}).scalars())
-            columns = [column for column in table.c if column.name in names]
-            found = rows.execute(select(*columns)).mappings().all() if columns else []
-            if found and connection.execute(select(columns[0]).limit(1)).first() is None:
-                connection.execute(insert(table).values([dict(row) for row in found]))
-        connection.execute(text("UPDATE accounts SET price_edition = 2 WHERE epsilon IS NOT NULL"))
-    target.dispose()
-
-
-def test_a_database_with_data_is_upgraded_and_goes_on(at_first_revision, engine, owner):
-    bench, _ = (Bench(engine, policy={"auto_approve_epsilon": "10"}) for _ in range(2))
+def test_tables_refuse_by_themselves_what_makes_no_sense(owner, engine):
+    bench = Bench(engine)
     bench.allow()
-    bench.probe(bench.submit(1))
+    for _ in range(2):
+        bench.submit()
+    for name, statement in REFUSED.items():
+        with owner.connect() as connection, pytest.raises(IntegrityError, match=name):
+            connection.exec_driver_sql(statement)
+
+
+NEXT = '''"""A table and a column more."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "9999", "0131", None, None
+
+
+def upgrade() -> None:
+    op.create_table("of_the_next", sa.Column("id", sa.Integer, primary_key=True))
+    op.add_column("jobs", sa.Column("of_the_next", sa.Text, server_default="new"))
+'''
+
+
+@pytest.fixture
+def apart(servers, alembic, tmp_path) -> Iterator[Engine]:
+    """A database that `alembic` upgrades to a next version, which has one revision more."""
+    skipped = shutil.ignore_patterns("__pycache__")
+    following = shutil.copytree(MIGRATIONS, tmp_path / "migrations", ignore=skipped)
+    (following / "versions" / "9999_next.py").write_text(NEXT)
+    alembic.set_main_option("script_location", str(following))
+    with fresh_database(servers) as url:
+        alembic.attributes.update(url=url, application_url=as_application(servers, url))
+        engine = connect(alembic.attributes["application_url"])
+        yield engine
+        engine.dispose()
+
+
+def test_a_database_with_data_is_upgraded_under_this_version_and_goes_on(alembic, apart):
+    """Its rows stay, a new table is the application's too, and this version serves it."""
+    bench = Bench(apart, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
     before = bench.submit()
-    copied(owner, at_first_revision.attributes["url"])
-    command.upgrade(at_first_revision, "head")
-    engine = bench.engine = connect(at_first_revision.attributes["application_url"])
-    with engine.connect() as connection:
-        salts = connection.execute(select(tables.datasets.c.secrets_salt)).scalars().all()
-    assert len(set(salts)) == len(salts) >= 2
+    command.upgrade(alembic, "head")
+    assert problem(apart) is None
     after = bench.submit()
-    states = [jobs.job(engine, job, bench.analyst)["state"] for job in (before, after)]
-    settlement.cancel(engine, before, bench.analyst)
+    states = [jobs.job(apart, job, bench.analyst)["state"] for job in (before, after)]
+    settlement.cancel(apart, before, bench.analyst)
     assert states == ["queued", "queued"]
-    assert integrity.check(engine, bench.dataset) == []
-    engine.dispose()
+    assert integrity.check(apart, bench.dataset) == []
+    with apart.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM of_the_next")).scalar_one() == 0
+        added = connection.execute(text("SELECT DISTINCT of_the_next FROM jobs")).scalars().all()
+    assert added == ["new"]
 
 
-def test_a_database_from_before_the_first_release_is_told_what_to_do(owner_url, owner):
+@pytest.mark.parametrize(
+    ("revision", "told"),
+    [
+        ("0130", "is older than the first release"),
+        ("9999", "is newer than this version: it ends at 0131"),
+    ],
+)
+def test_a_database_of_an_unknown_revision_is_told_what_to_do(owner_url, owner, revision, told):
     change = text("UPDATE alembic_version SET version_num = :revision")
     with owner.begin() as connection:
         current = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
-        connection.execute(change, {"revision": "0019"})
-    told = run_alembic("upgrade", "head", DATABASE_URL=owner_url)
+        connection.execute(change, {"revision": revision})
+    done = run_alembic("upgrade", "head", DATABASE_URL=owner_url)
     with owner.begin() as connection:
         connection.execute(change, {"revision": current})
-    assert told.returncode != 0
-    assert "Traceback" not in told.stderr + told.stdout
-    assert "at revision 0019, which this version does not know" in told.stderr + told.stdout
-    assert "make an empty database" in told.stderr + told.stdout
+    said = done.stderr + done.stdout
+    assert done.returncode != 0
+    assert "Traceback" not in said
+    assert f"at revision {revision}, which {told}" in said
 
 
 def run_alembic(*words: str, **variables: str) -> subprocess.CompletedProcess:
