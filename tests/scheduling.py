@@ -12,9 +12,10 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 #: Those that ask for `warm_service` or `warm_engine`: a chain in one process with one service, as
-#: its workers load torch once. Another module that does starts a service of its own. First of all
-#: stand those for which no worker loads torch, as one of them starts a worker again.
+#: its workers load torch once. Another module that does starts a service of its own. The first
+#: finds no other dataset or model in the service.
 WARM = (
+    "test_analyst_journey",
     "test_artifact_jobs",
     "test_secret_jobs",
     "test_public_jobs",
@@ -37,7 +38,6 @@ CHAIN = "the warm service"
 LONGEST = (
     *WARM,
     "test_first_use",
-    "test_analyst_journey",
     "test_accessibility",
     "test_client_docs",
     "test_local",

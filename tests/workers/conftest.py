@@ -81,6 +81,16 @@ class Service:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    @contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Hold a process and all its children where they stand; what they loaded stays loaded."""
+        group = self.running[name].pid
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(group, signal.SIGCONT)
+
     def stop(self) -> None:
         for process in self.running.values():
             process.terminate()

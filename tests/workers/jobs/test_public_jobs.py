@@ -120,15 +120,12 @@ def test_a_job_that_claims_to_be_public_and_opens_a_dataset_is_refused(desk, nam
 def test_whatever_its_row_says_a_public_mechanism_gets_no_records(desk, named):
     """Its row claims that it reads records, as somebody with the database might write."""
     name, uri = named
-    desk.service.kill("generate")
-    try:
+    with desk.service.paused("generate"):
         job_id = ask(desk, name, "peek", path=uri, how="nothing")
         with desk.engine.begin() as connection:
             connection.execute(
                 text("UPDATE jobs SET reads_records = true WHERE id = :id"), {"id": job_id}
             )
-    finally:
-        desk.service.start("generate")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", "its entry says what it reads: nothing of the dataset"
     assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]

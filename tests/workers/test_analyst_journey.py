@@ -28,10 +28,10 @@ from accountant.transactions import allowances
 from tests.support import other_people, person
 from tests.web.browsers import PASSWORD
 from tests.web.chromium import DESKTOP, MARKS, PHONE, browser, signed_in
-from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
+from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from web.passwords import hash_password
 
-__all__ = ["browser", "service", "variables"]  # fixtures
+__all__ = ["browser"]  # a fixture
 pytestmark = MARKS
 SMALL = {
     "tokens_per_batch": "6",
@@ -42,12 +42,12 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def address(service, tmp_path_factory):
+def address(warm_service):
     """The web server as a process of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**service.environment, "EXCHEQUER_PORT": str(port)}
+    environment = {**warm_service.environment, "EXCHEQUER_PORT": str(port)}
     process = subprocess.Popen([sys.executable, "-m", "web.serve"], cwd=ROOT, env=environment)
 
     def healthy() -> bool:
@@ -64,8 +64,9 @@ def address(service, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def desk(engine, service, tmp_path_factory):
+def desk(warm_engine, tmp_path_factory):
     """A steward and an analyst who can sign in, the bundled model and some of its data."""
+    engine = warm_engine
     people = {role: person(engine, role) for role in ("steward", "analyst")}
     for actor in people.values():
         credentials.set_password(engine, actor.id, hash_password(PASSWORD))
@@ -116,7 +117,7 @@ def downloaded(page, link: str) -> bytes:
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.release)])
-def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, viewport):
+def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, warm_engine, viewport):
     dataset, people = desk
     page = signed_in(browser, address, people["analyst"].name, viewport)
     page.fill("[name=q]", dataset)
@@ -151,7 +152,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     page.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
     job_id = page.url.rsplit("/", 1)[1]
 
-    approve(engine, address, people["steward"], job_id)
+    approve(warm_engine, address, people["steward"], job_id)
     # by itself, without a reload
     page.get_by_role("heading", name="Result").wait_for(timeout=150_000)
     expect(page.locator(".texts li")).not_to_have_count(0)
@@ -213,7 +214,7 @@ def clicks(page) -> int:
 
 
 def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
-    browser, address, desk, engine, tmp_path
+    browser, address, desk, warm_engine, tmp_path
 ):
     """By keyboard, from a file to a job that a steward approved: at most 20 clicks, 3 of them to
     decide.
@@ -248,6 +249,7 @@ def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
     steward.locator("button[value=create]").last.wait_for()
     press(steward.locator("button[value=create]").last)
     steward.wait_for_url(re.compile(f"/datasets/{name}$"))
+    engine = warm_engine
     ready = lambda: dataset_queries.dataset(engine, name, people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
 
