@@ -235,7 +235,7 @@ def _books(row: Row[Any]) -> Books:
     filters = () if books.account is None else books.account.filters
     kinds = [filter_.filter.kind for filter_ in filters if filter_.closed]
     closers = tuple((kind, str(getattr(row, f"{kind}_closer"))) for kind in kinds)
-    return replace(books, history=replace(books.history, closers=closers))
+    return replace(books, history=books.history._replace(closers=closers))
 
 
 def _error(connection: Connection, version: dict[str, Any], viewer: Actor) -> str | None:

@@ -1,7 +1,6 @@
 """Comparison of stored balances, jobs and outputs with the ledger's entries."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -89,7 +88,7 @@ def _cache_problems(row: Row[Any], found: Verified) -> Iterator[str]:
     if (row.chain_seq, row.chain_head) != (found.entries, found.head):
         yield "the account's chain head is not that of its entries"
     try:
-        books, history = read_books(row), replace(found.books.history, closers=())
+        books, history = read_books(row), found.books.history._replace(closers=())
     except UNREADABLE as error:
         yield f"the account's row can't be read: {error}"
         return

@@ -285,7 +285,7 @@ def _rest(left: int, share: Fraction) -> int:
 def _part_of_filters(account: Account, share: Fraction) -> Account:
     def one(each: FilterAccount) -> FilterAccount:
         aside = Amount(_rest(each.left.main, share), _rest(each.left.delta, share))
-        return replace(each, reserved=each.reserved + aside)
+        return each._replace(reserved=each.reserved + aside)
 
     return replace(account, filters=tuple(map(one, account.filters)))
 

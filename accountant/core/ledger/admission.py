@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy import composition
@@ -36,8 +36,7 @@ class Part:
     limit: str
 
 
-@dataclass(frozen=True)
-class FilterAccount:
+class FilterAccount(NamedTuple):
     """One filter with its balances. `closed` counts the live steps that it could not price."""
 
     filter: Filter
@@ -57,7 +56,7 @@ class FilterAccount:
     @property
     def holds(self) -> bool:
         """True if the filter's guarantee covers everything charged so far."""
-        return self.closed == 0 and self.used.fits(self.limit)
+        return self.admits(ZERO)
 
     def share_with(self, cost: Amount) -> float:
         """Return the used share of the fuller part with `cost` added; a limit of 0 is full."""
@@ -188,7 +187,7 @@ class Account:
     def holds(self) -> bool:
         """True if a filter's guarantee covers everything charged so far, with its deltas."""
         basic = self.filters[-1]
-        paid = basic.used.delta <= basic.limit.delta
+        paid = basic.spent.delta + basic.reserved.delta <= basic.limit.delta
         return paid and any(filter_.holds for filter_ in self.filters)
 
     @property
@@ -203,7 +202,7 @@ class Account:
             [filter_.filter for filter_ in self.filters], self.epsilon, self.delta, whole
         )
         moved = tuple(
-            replace(old, limit=limit) for old, limit in zip(self.filters, limits, strict=True)
+            old._replace(limit=limit) for old, limit in zip(self.filters, limits, strict=True)
         )
         return replace(self, filters=moved)
 

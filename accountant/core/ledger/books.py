@@ -39,6 +39,7 @@ from accountant.core.ledger.reservations import (
     move,
     read_event,
     read_reservation,
+    settle,
     settled,
     stated,
 )
@@ -166,18 +167,16 @@ class Books:
             account=after.dp,
             ex_post=after.ex_post,
             secret=after.secret,
-            history=replace(history, losses=history.losses + 1),
+            history=history._replace(losses=history.losses + 1),
         )
 
     def _reserve(self, body: Mapping[str, Any], held: Reservation) -> "Books":
-        event, asked = held.event, held.others
-        if entry_part(self.accounts, asked) != {
-            k: body[k] for k in ("ex_post", "secret") if k in body
-        }:
+        event, asked, accounts = held.event, held.others, self.accounts
+        if entry_part(accounts, asked) != {k: body[k] for k in ("ex_post", "secret") if k in body}:
             raise VerificationFailed("its ex-post or secret part is not that of its event")
-        if held.overdraft and self.accounts.fits(asked):
+        if held.overdraft and accounts.fits(asked):
             raise VerificationFailed("it fits what is left, so it is no overdraft")
-        refused = None if held.overdraft else beyond_dp(self.accounts, asked, True)
+        refused = None if held.overdraft else beyond_dp(accounts, asked, True)
         if refused is not None:
             raise VerificationFailed(f"it does not fit: {refused.why}")
         account, spending = self.account, spends(event)
@@ -198,8 +197,7 @@ class Books:
 
     def _overdrawn(self, epsilon: float) -> "Books":
         """Return the books with one overdraft more, of this epsilon by itself."""
-        history = replace(
-            self.history,
+        history = self.history._replace(
             overdrafts=self.history.overdrafts + 1,
             overdraft_epsilon=self.history.overdraft_epsilon + counted(epsilon),
         )
@@ -212,8 +210,7 @@ class Books:
         if secret is not None and (asked.secret is not None or spending):
             reserved = secret.reserved + sign * held.secret_cost
             secret = replace(secret, reserved=reserved, jobs=secret.jobs + sign)
-        history = replace(
-            history,
+        history = history._replace(
             jobs=history.jobs + sign * (spending or asked.ex_post > 0 or asked.secret is not None),
             ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
             secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
@@ -222,7 +219,7 @@ class Books:
         ex_post = self.ex_post
         if asked.ex_post:
             ex_post = replace(ex_post, reserved=ex_post.reserved + sign * asked.ex_post)
-        return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
+        return Books(account, ex_post, secret, history, self.overdrawn)
 
     def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
         if body["read"] or held.overdraft:
@@ -247,8 +244,7 @@ class Books:
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         if account is not None and held.costs:
             costs = settled(held.costs, _check_costs(account, held, event, body))
-            account = move(account, held.costs, reserved=-1, keep_closed=True)
-            account = move(account, costs, spent=1)
+            account = settle(account, held.costs, costs)
         elif body["costs"] != ({} if account is None else _costs_of(account, event)[1]):
             raise VerificationFailed("its costs are not those of its event")
         return self._settled_others(account, held, event, body)
@@ -293,8 +289,8 @@ class Books:
         failed = body.get("outcome") in UNFINISHED
         if failed and (charged < held.others.ex_post or cost < held.secret_cost):
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
-        history = replace(self.history, failures=self.history.failures + failed)
-        return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
+        history = self.history._replace(failures=self.history.failures + failed)
+        return Books(account, ex_post, secret, history, self.overdrawn)
 
 
 def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
@@ -308,8 +304,7 @@ def _after_allow(history: History, before: Accounts, after: Accounts) -> History
         or bound > history.largest_bound
         or after.ex_post.limit > before.ex_post.limit
     )
-    return replace(
-        history,
+    return history._replace(
         largest_epsilon=max(epsilon, history.largest_epsilon),
         largest_delta=max(delta, history.largest_delta),
         largest_bound=max(bound, history.largest_bound),
@@ -417,7 +412,7 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     if account is None:
         return Account(epsilon, delta, tuple(map(FilterAccount, filters, limits)))
     moved = tuple(
-        replace(old, limit=limit) for old, limit in zip(account.filters, limits, strict=True)
+        old._replace(limit=limit) for old, limit in zip(account.filters, limits, strict=True)
     )
     changed = Account(epsilon, delta, moved)
     if not changed.holds:

@@ -6,7 +6,7 @@ verifier encodes every entry of a ledger; a test compares the two.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
@@ -44,44 +44,35 @@ def canonical_text(value: str) -> str:
 
 def value_text(value: object) -> str:
     """Return the RFC 8785 form of any value by itself."""
-    kind = type(value)  # first what entries are full of, by exact type
-    if kind is str:
-        return encode_basestring(value)  # type: ignore[arg-type]
-    if kind is dict:
-        return _object_text(value)  # type: ignore[arg-type]
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return encode_basestring(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        if not -_LARGEST <= value <= _LARGEST:
-            raise ValueError(f"{value} is beyond what a double holds exactly")
-        return str(int(value))
-    if isinstance(value, float):
-        return _number(value)
-    if isinstance(value, list | tuple):
-        return "[" + ",".join([value_text(item) for item in value]) + "]"
-    if isinstance(value, dict):
-        return _object_text(value)
-    raise ValueError(f"{kind.__name__} has no JSON form")
+    return _WRITERS[type(value)](value)
 
 
 def _object_text(value: Mapping[str, Any]) -> str:
     parts = []
     for key, begin in _names(tuple(value)):
         part = value[key]
-        kind = type(part)
-        if kind is str:  # most values are texts, or objects: this saves a call
-            parts.append(begin + encode_basestring(part))
-        elif kind is dict:
-            parts.append(begin + _object_text(part))
-        elif part is None:
-            parts.append(begin + "null")
-        else:
-            parts.append(begin + value_text(part))
+        parts.append(begin + _WRITERS[type(part)](part))
     return "{" + ",".join(parts) + "}"
+
+
+def _array_text(value: Sequence[Any]) -> str:
+    return "[" + ",".join([value_text(item) for item in value]) + "]"
+
+
+def _whole_text(value: int) -> str:
+    if not -_LARGEST <= value <= _LARGEST:
+        raise ValueError(f"{value} is beyond what a double holds exactly")
+    return str(int(value))
+
+
+class _Writers(dict[type, Callable[[Any], str]]):
+    """What writes values, by their exact types. A type in between is written as its base."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        for base in kind.__mro__:
+            if base in self:
+                return self[base]
+        raise ValueError(f"{kind.__name__} has no JSON form")
 
 
 @lru_cache(maxsize=1024)  # objects of one kind have the same names
@@ -96,3 +87,17 @@ def _names(keys: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=4096)
 def _number(value: float) -> str:
     return rfc8785.dumps(value).decode()
+
+
+_WRITERS = _Writers(
+    {
+        str: encode_basestring,
+        dict: _object_text,
+        list: _array_text,
+        tuple: _array_text,
+        bool: lambda value: "true" if value else "false",
+        int: _whole_text,
+        float: _number,
+        type(None): lambda _: "null",
+    }
+)

@@ -128,11 +128,10 @@ def published_text(document: Mapping[str, Any], text: str) -> str:
         if is_hidden(holder[name]):
             continue
         opening = opening_text(holder[name])
-        place = published.find(opening)
-        if place < 0 or published.find(opening, place + 1) >= 0 or _quoted(document):
+        if published.count(opening) != 1 or _quoted(document):
             return value_text(hidden(document))
         stated = f'{{"sha256":"{hashlib.sha256(opening.encode()).hexdigest()}"}}'
-        published = published[:place] + stated + published[place + len(opening) :]
+        published = published.replace(opening, stated)
     return published
 
 
@@ -219,15 +218,12 @@ def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mappi
 def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
     """Return a copy with every private value changed; the rest is shared."""
     changed = dict(document)
-    copied: set[tuple[str, ...]] = set()
-    for place, _, name in list(_found(document)):
-        holder = changed
-        for depth, step in enumerate(place[:-1], start=1):
-            if place[:depth] not in copied:
-                holder[step] = dict(holder[step])
-                copied.add(place[:depth])
-            holder = holder[step]
-        holder[name] = change(place, holder[name])
+    for place, holder, name in _found(document):
+        copy = changed
+        for step in place[:-1]:
+            copy[step] = dict(copy[step])
+            copy = copy[step]
+        copy[name] = change(place, holder[name])
     return changed
 
 

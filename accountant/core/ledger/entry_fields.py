@@ -6,10 +6,8 @@ to another reader. So each body has the fields below, and each value in it the o
 service writes it.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -21,7 +19,7 @@ from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import TEXTS, is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.policy import LATER, PEOPLE, PRIVATE, Policy
-from accountant.core.ledger.reservations import SHAPES, as_text, read_event
+from accountant.core.ledger.reservations import by_value, read_event
 from accountant.core.names import NAME
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.filters import granted
@@ -132,6 +130,8 @@ def _check_names(
     """Check that an object has the fields `stated`, perhaps optional ones, and no others."""
     if not isinstance(value, dict):
         raise VerificationFailed(f"its {where} is no object")
+    if value.keys() == set(stated):
+        return  # as most objects
     lacking, unknown = set(stated) - set(value), set(value) - {*stated, *optional}
     if lacking:
         raise VerificationFailed(f"its {where} lacks {min(lacking)!r}")
@@ -263,7 +263,7 @@ def _check_reserve(body: Body) -> None:
             f"its parts are {body['parts']!r:.40}: a number from 2, or nothing"
         )
     _check_event(body["event"])
-    _check_terms(as_text(body["terms"]))
+    _check_terms(body["terms"])
     _check_source(body["source"])
     _check_parameters(body["mechanism"], body["parameters"], body["source"])
     if body["model"] is not None:
@@ -284,21 +284,13 @@ def _check_parts(body: Body) -> None:
             check_same(release, SecretRelease.from_json(release).to_json(), "secret release")
 
 
+@by_value
 def _check_event(stated: object) -> None:
-    _check_event_form(as_text(stated))
-
-
-@lru_cache(maxsize=SHAPES)
-def _check_event_form(text: str) -> None:
-    """Check the form of an event, once a shape."""
-    stated = json.loads(text)
     check_same(stated, to_json(read_event(stated)), "event")
 
 
-@lru_cache(maxsize=SHAPES)
-def _check_terms(text: str) -> None:
-    """Check the form of terms, once for all jobs that repeat them."""
-    stated = json.loads(text)
+@by_value
+def _check_terms(stated: Any) -> None:
     check_same(stated, Terms.from_json(stated).to_json(), "terms")
 
 
@@ -312,7 +304,7 @@ def _check_parameters(mechanism_id: str, stated: object, source: Any) -> None:
         raise VerificationFailed("its parameters are no object")
     hidden = tuple(name for name in TEXTS if is_hidden(stated.get(name)))
     shown = {name: value for name, value in stated.items() if name not in hidden}
-    recorded = _as_recorded(mechanism_id, as_text(shown), hidden)
+    recorded = _as_recorded(mechanism_id, shown, hidden)
     for where, fields in (("public", recorded.resources), ("sources", recorded.sources)):
         if fields or where in source:
             _check_names(source.get(where), f"source, {where},", fields)
@@ -329,24 +321,24 @@ class _Recorded(NamedTuple):
 def kinds_read(body: Body) -> Mapping[str, str]:
     """Return the kind of artifact that a RESERVE's job reads of other jobs, by field."""
     shown = {name: value for name, value in body["parameters"].items() if name not in TEXTS}
-    return _recorded(body["mechanism"], as_text(shown)).sources
+    return _recorded(body["mechanism"], shown).sources
 
 
-@lru_cache(maxsize=SHAPES)
-def _as_recorded(mechanism_id: str, shown: str, hidden: tuple[str, ...]) -> _Recorded:
-    """Check the form of parameters, once for all jobs that repeat them."""
-    stated, recorded = json.loads(shown), _recorded(mechanism_id, shown)
+@by_value
+def _as_recorded(mechanism_id: str, stated: Body, hidden: tuple[str, ...]) -> _Recorded:
+    """Check the form of parameters."""
+    recorded = _recorded(mechanism_id, stated)
     _check_names(stated, "parameters", recorded.values.keys() - set(hidden), recorded.values)
     for name, value in stated.items():
         check_same(value, recorded.values[name], name)
     return recorded
 
 
-@lru_cache(maxsize=SHAPES)
-def _recorded(mechanism_id: str, shown: str) -> _Recorded:
+@by_value
+def _recorded(mechanism_id: str, shown: Body) -> _Recorded:
     mechanism = mechanisms.get(mechanism_id)
     try:
-        parameters = mechanism.parameters.model_validate(json.loads(shown))
+        parameters = mechanism.parameters.model_validate(shown)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise VerificationFailed(f"its parameters are not of {mechanism_id}: {where}") from None

@@ -186,7 +186,7 @@ def _check_text(
     end. Raises VerificationFailed.
     """
     try:
-        text = canonical(value).decode()
+        text = value_text(value)
         row = written(text)
     except (ValueError, RecursionError):
         row = text = ""

@@ -12,11 +12,9 @@ the same function, so an auditor and a worker can't disagree. Rows of the databa
 where to look.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
@@ -33,9 +31,8 @@ from accountant.core.ledger.lineage import (
     read_elsewhere,
 )
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.reservations import SHAPES, as_text
+from accountant.core.ledger.reservations import by_value
 from accountant.core.ledger.rules import Rules, check_registered
-from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Price, Terms
 
@@ -273,14 +270,15 @@ def _priced(
     mechanism_id: str, parameters: Body, terms: Body
 ) -> tuple[Price, Demand, dict[str, Any]]:
     shown = {name: value for name, value in parameters.items() if not is_hidden(value)}
-    return _of_shape(mechanisms.get(mechanism_id), as_text([shown, terms]))
+    return _of_shape(mechanism_id, shown, terms)
 
 
-@lru_cache(maxsize=SHAPES)
-def _of_shape(mechanism: Mechanism[Any], shape: str) -> tuple[Price, Demand, dict[str, Any]]:
+@by_value
+def _of_shape(
+    mechanism_id: str, parameters: Body, stated: Body
+) -> tuple[Price, Demand, dict[str, Any]]:
     """Return a job's price by parameters and terms, what it asks, and its event as JSON."""
-    parameters, stated = json.loads(shape)
-    terms = Terms.from_json(stated)
+    mechanism, terms = mechanisms.get(mechanism_id), Terms.from_json(stated)
     price = mechanism.price(mechanism.parse(parameters, terms), terms)
     asked = demand(price)
     return price, asked, to_json(asked.dp)

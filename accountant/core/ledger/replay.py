@@ -38,7 +38,7 @@ class Replay:
         firsts = tuple(
             (kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs
         )
-        return replace(self.now, history=replace(self.now.history, closers=firsts))
+        return replace(self.now, history=self.now.history._replace(closers=firsts))
 
     def held(self, job: str) -> Reservation | None:
         """Return the live reservation of a job; None: it has none."""

@@ -1,10 +1,10 @@
 """Reservations read from their entries, and the movement of costs on an account."""
 
-import json
-from collections.abc import Mapping
+import marshal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from accountant.core.ledger.accounts import (
     NOTHING,
@@ -15,6 +15,8 @@ from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.privacy.events import Event, from_json
 from accountant.core.privacy.filters import Amount, Costs, Kind
 from accountant.core.privacy.units import read_amount
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,30 @@ UNFINISHED = ("failed", "cancelled")
 SHAPES = 4096
 
 
+def by_value(function: Callable[..., T]) -> Callable[..., T]:
+    """Keep what a function returns for JSON values, by all of their bytes."""
+    known: dict[bytes, T] = {}
+
+    @wraps(function)
+    def kept(*values: Any) -> T:
+        key = marshal.dumps(values, 2)  # a version that writes each value out, and refers to none
+        if key not in known:
+            if len(known) >= SHAPES:
+                known.clear()
+            known[key] = function(*values)
+        return known[key]
+
+    return kept
+
+
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """Return the reservation that the body of a RESERVE makes."""
     stated = {k: body[k] for k in ("event", "costs", "ex_post", "secret", "whole") if k in body}
-    return _reservation(as_text(stated), "overdraft" in body)
+    return _reservation(stated, "overdraft" in body)
 
 
-@lru_cache(maxsize=SHAPES)
-def _reservation(text: str, overdraft: bool) -> Reservation:
-    body = json.loads(text)
+@by_value
+def _reservation(body: Mapping[str, Any], overdraft: bool) -> Reservation:
     event = read_event(body["event"])
     secret_cost = read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else 0
     costs, asked = read_costs(body["costs"]), read_demand(event, body)
@@ -80,22 +97,10 @@ def settled_columns(body: Mapping[str, Any]) -> dict[str, Any]:
     return stated | ({"attempt": body["attempt"]} if "attempt" in body else {})
 
 
+@by_value
 def read_event(value: object) -> Event:
     """Return the event in an entry. Equal events are one object."""
-    return _event(as_text(value))
-
-
-@lru_cache(maxsize=SHAPES)
-def _event(text: str) -> Event:
-    return from_json(json.loads(text))
-
-
-_KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
-
-
-def as_text(value: object) -> str:
-    """Return a text that is equal for equal values: the key under which a shape is cached."""
-    return _KEYS.encode(value)
+    return from_json(value)
 
 
 def settled(reserved: Costs, realized: Costs) -> Costs:
@@ -128,7 +133,6 @@ def move(
     A cost of None closes its filter when it is reserved; only that reservation's VOID reopens it.
     """
     moved = []
-    # Written out: dataclasses.replace takes most of the time of an entry.
     for filter_ in account.filters:
         cost, was, had, closed = (
             costs[filter_.filter.kind],
@@ -144,6 +148,19 @@ def move(
             if spent:
                 had = Amount(had.main + spent * cost.main, had.delta + spent * cost.delta)
         moved.append(FilterAccount(filter_.filter, filter_.limit, had, was, closed))
+    return Account(account.epsilon, account.delta, tuple(moved))
+
+
+def settle(account: Account, held: Costs, charged: Costs) -> Account:
+    """Move what is charged of a reservation to spent, and take the rest off. None stays closed."""
+    moved = []
+    for each in account.filters:
+        freed, cost = held[each.filter.kind], charged[each.filter.kind]
+        if freed is None or cost is None:
+            moved.append(each)
+        else:
+            spent, reserved = each.spent + cost, each.reserved - freed
+            moved.append(FilterAccount(each.filter, each.limit, spent, reserved, each.closed))
     return Account(account.epsilon, account.delta, tuple(moved))
 
 

@@ -300,8 +300,7 @@ def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Bo
         side.counts and ("ex_post" in held or side.ex_post > 0) for side in (before, after)
     ]
     release = read_demand(FREE, held).secret
-    history = replace(
-        books.history,
+    history = books.history._replace(
         jobs=books.history.jobs + more,
         ex_post_jobs=books.history.ex_post_jobs + in_ex_post[1] - in_ex_post[0],
         secret_jobs=books.history.secret_jobs + (more if release is not None else 0),
@@ -320,8 +319,8 @@ def _charged(account: Account, costs: Costs, sign: int) -> Account:
     whole: dict[Any, Amount | None] = {filter_.filter.kind: ZERO for filter_ in account.filters}
     whole |= costs
     closed = tuple(
-        replace(
-            filter_, closed=filter_.closed + (sign if whole[filter_.filter.kind] is None else 0)
+        filter_._replace(
+            closed=filter_.closed + (sign if whole[filter_.filter.kind] is None else 0)
         )
         for filter_ in account.filters
     )

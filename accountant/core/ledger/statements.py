@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
+from typing import NamedTuple
 
 from accountant.core.ledger.accounts import Accounts, Settlement
 from accountant.core.ledger.charges import LEVELS
@@ -23,8 +24,7 @@ from accountant.core.privacy.units import (
 )
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """Facts beyond balances that statements must mention; allowances are the largest by part."""
 
     largest_epsilon: int = 0

@@ -49,7 +49,7 @@ def accounts(draw: st.DrawFn) -> Accounts:
     def used(each: FilterAccount) -> FilterAccount:
         share = draw(shares)
         spent = Amount(int(each.limit.main * share), int(each.limit.delta * share))
-        return replace(each, spent=spent, closed=draw(st.sampled_from([0, 0, 0, 1])))
+        return each._replace(spent=spent, closed=draw(st.sampled_from([0, 0, 0, 1])))
 
     return Accounts(
         replace(made, filters=tuple(map(used, made.filters))), ExPostAccount(limit=10**9)
@@ -108,7 +108,7 @@ def test_sentences(policy, sentence):
 def test_an_overdrawn_account_says_so_and_one_without_allowance_nothing():
     like, terms = job(), Terms(public_size=10_000)
     made = account()
-    passed = tuple(replace(each, spent=each.limit + Amount(1, 0)) for each in made.filters)
+    passed = tuple(each._replace(spent=each.limit + Amount(1, 0)) for each in made.filters)
     standing = Standing(Accounts(replace(made, filters=passed)), NO_USAGE, POLICY)
     told = standing.remaining(terms, like)
     assert told is not None

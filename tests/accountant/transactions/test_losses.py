@@ -130,7 +130,7 @@ def count_loss(site, actor: str) -> None:
     with writing(site.engine) as connection:
         locked = LockedAccount(connection, site.bench.dataset)
         locked.post(EntryKind.POLICY, actor, None, policy_body(locked.rules.policy))
-        history = replace(locked.books.history, losses=1)
+        history = locked.books.history._replace(losses=1)
         locked.books = replace(locked.books, history=history)
         locked.write()
 

@@ -352,7 +352,7 @@ def test_a_stolen_web_overdraws_by_an_overdraft_alone(web, bench, change, told):
             locked.append(EntryKind.RESERVE, bench.steward.name, job, body)
         else:
             locked.post(EntryKind.RESERVE, bench.steward.name, job, body)
-            miscounted = replace(locked.books.history, overdrafts=2)
+            miscounted = locked.books.history._replace(overdrafts=2)
             locked.books = replace(locked.books, history=miscounted)
         if change == "plain":
             (row,) = locked._posted

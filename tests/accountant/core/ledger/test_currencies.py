@@ -292,7 +292,7 @@ def test_half_of_what_pays_for_deltas_is_kept_for_releases_that_need_it():
 def test_a_correction_to_more_delta_than_is_left_overdraws_until_an_allowance_covers_it():
     accounts = Ledger().books.accounts
     *others, basic = accounts.dp.filters
-    over = replace(basic, spent=Amount(0, basic.limit.delta + 1))
+    over = basic._replace(spent=Amount(0, basic.limit.delta + 1))
     assert not accounts.overdrawn
     assert replace(accounts, dp=replace(accounts.dp, filters=(*others, over))).overdrawn
 

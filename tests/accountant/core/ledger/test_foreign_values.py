@@ -13,8 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accountant.core.errors import InvalidRequest, VerificationFailed
+from accountant.core.ledger import reservations
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.ledger.hash_chain import (
+    GENESIS,
+    Entry,
+    EntryKind,
+    digest,
+    read_entry,
+    read_time,
+)
 from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.verifier import Verifier
 from accountant.core.privacy import composition, divergences
@@ -272,3 +280,47 @@ def test_a_stored_fraction_is_short_digits_or_an_error(value):
 def test_an_amount_is_a_number_or_an_error(value):
     with contextlib.suppress(InvalidRequest):
         assert exact(value) >= 0
+
+
+#: Pairs that Python holds for equal, or writes alike, and JSON does not.
+ALIKE: list[tuple[Any, Any]] = [
+    (1, True),
+    (1, 1.0),
+    (0.0, -0.0),
+    ("1", 1),
+    ([1], [True]),
+    ({"count": 1}, {"count": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_what_is_kept_of_a_value_is_not_given_for_one_that_json_writes_differently(one, other):
+    kept = reservations.by_value(repr)
+    assert [kept(one), kept(other), kept(one)] == [repr(one), repr(other), repr(one)]
+
+
+def test_no_more_shapes_are_kept_than_memory_is_meant_for(monkeypatch):
+    monkeypatch.setattr(reservations, "SHAPES", 2)
+    asked: list[int] = []
+    kept = reservations.by_value(asked.append)
+    for shape in (1, 2, 2, 3, 1):
+        kept(shape)
+    assert asked == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-W01-1T00:00:00.000000Z",
+        "2026-01-01 00:00:00.000000Z",
+        "2026-01-01T00:00:00.000000+",
+        "2026-01-01T24:00:00.000000Z",
+        "2026-02-30T00:00:00.000000Z",
+        "2026-01-01T00:00:00,000000Z",
+        "२०२६-01-01T00:00:00.000000Z",
+        "2026-01-01T00:00:00.000000Z\n",
+    ],
+)
+def test_a_time_has_one_form(text):
+    with pytest.raises(ValueError, match=r"is no time|out of range"):
+        read_time(text)

@@ -473,7 +473,7 @@ def test_no_balance_is_below_zero(part):
     assert books.account is not None
     for place, each in enumerate(books.account.filters):
         filters = list(books.account.filters)
-        filters[place] = replace(each, **{part: Amount(-1, 0)})
+        filters[place] = each._replace(**{part: Amount(-1, 0)})
         account = replace(books.account, filters=tuple(filters))
         with pytest.raises(VerificationFailed, match="below zero"):
             check_not_negative(replace(books, account=account))

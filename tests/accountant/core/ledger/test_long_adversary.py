@@ -124,7 +124,7 @@ def loosened(of: Account, times: int) -> Account:
     return replace(
         of,
         filters=tuple(
-            replace(e, limit=Amount(times * e.limit.main, times * e.limit.delta))
+            e._replace(limit=Amount(times * e.limit.main, times * e.limit.delta))
             for e in of.filters
         ),
     )

@@ -123,7 +123,7 @@ def test_no_statement_claims_a_total():
         assert said.text.startswith("No ")
         assert "lost 2 times" in said.text
         assert not said.unqualified
-    nothing_ran = statements(Accounts(), replace(lost, jobs=0), "add-remove", "record")
+    nothing_ran = statements(Accounts(), lost._replace(jobs=0), "add-remove", "record")
     assert nothing_ran[0].text.startswith("No (ε, δ) statement holds")
 
 
@@ -135,6 +135,6 @@ def test_a_statement_about_secrets_begins_before_anything_was_lost():
     body = {"reason": "late", "secret": {"terms": terms.to_json(), "kind": "many"}}
     body["secret"] |= {"neighbours": "add-remove", "order": str(stated.order)}
     body["secret"]["limit"] = str(stated.limit)
-    fresh = replace(made, history=replace(made.history, jobs=0))
+    fresh = replace(made, history=made.history._replace(jobs=0))
     with pytest.raises(VerificationFailed, match="jobs that ran before"):
         fresh.apply(EntryKind.ALLOW, None, body)

@@ -108,12 +108,12 @@ def drained(account: Account, steps: Fraction) -> Account:
 
     def basic(each: FilterAccount) -> FilterAccount:
         left = int(step_of(account) * steps)
-        return replace(each, spent=Amount(each.limit.main // 2, each.limit.delta - left))
+        return each._replace(spent=Amount(each.limit.main // 2, each.limit.delta - left))
 
     return replace(
         account,
         filters=tuple(
-            basic(each) if each.filter.kind is Kind.BASIC else replace(each, spent=each.limit)
+            basic(each) if each.filter.kind is Kind.BASIC else each._replace(spent=each.limit)
             for each in account.filters
         ),
     )
@@ -137,8 +137,8 @@ def test_where_the_basic_filter_lacks_delta_the_figures_are_of_delta(steps):
 
 def test_a_filter_without_delta_is_full_and_is_not_the_one_with_most_room():
     *others, basic = drained(fresh(10), Fraction(0)).filters
-    others = [replace(each, spent=Amount(each.limit.main * 9 // 10)) for each in others]
-    passed = replace(basic, spent=basic.spent + Amount(0, 1))
+    others = [each._replace(spent=Amount(each.limit.main * 9 // 10)) for each in others]
+    passed = basic._replace(spent=basic.spent + Amount(0, 1))
     account = replace(fresh(10), filters=(*others, passed))
     seen = account_view(Books(account))
     assert seen["best_filter"] != "basic"

@@ -285,7 +285,7 @@ def test_the_adversary_has_teeth():
     loose = replace(
         of,
         filters=tuple(
-            replace(e, limit=Amount(2 * e.limit.main, e.limit.delta)) for e in of.filters
+            e._replace(limit=Amount(2 * e.limit.main, e.limit.delta)) for e in of.filters
         ),
     )
     assert sound <= 0.05 < worst_delta(loose, 1.0, menu, depth=5)
