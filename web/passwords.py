@@ -239,29 +239,16 @@ def hash_password(password: str, *context: str, field: str = "password") -> str:
 
 
 def verify_password(stored: str, password: str) -> bool:
-    """Return True if `password` matches the hash `stored`, also one from before normalization.
-
-    How often it hashes depends on what was typed alone, so that time says nothing about what is
-    stored.
-    """
-    if len(password) > MAX_PASSWORD:
-        password = password[: MAX_PASSWORD + 1]
-    matches = [_matches(stored, text) for text in sorted({normal(password), password})]
-    return any(matches)
-
-
-def _matches(stored: str, password: str) -> bool:
+    """Return True if `password` matches the hash `stored`; hashes once, whatever either is."""
     try:
-        return _hasher().verify(stored, password)
+        return _hasher().verify(stored, normal(password)[: MAX_PASSWORD + 1])
     except (VerificationError, InvalidHashError, UnicodeEncodeError):
         return False
 
 
 def rehashed(stored: str, password: str) -> str | None:
     """Return another hash of a right password if the kept one is of an older kind."""
-    if not _hasher().check_needs_rehash(stored) and normal(password) == password:
-        return None
-    return _hasher().hash(normal(password))
+    return _hasher().hash(normal(password)) if _hasher().check_needs_rehash(stored) else None
 
 
 @lru_cache(maxsize=1)

@@ -73,8 +73,8 @@ def reserve(connection: Connection, name: str) -> None:
     """Raise Conflict for a name that looks like an account's, or stands in a policy and is no
     account's yet.
 
-    Entries hold two people apart by their names. Policies from before names were checked may hold
-    some: whoever gets such a name would inherit its rights.
+    Entries hold two people apart by their names: whoever gets a name that a policy holds would
+    inherit its rights.
     """
     datasets, users = tables.datasets, tables.users
     # else two alike are given at once

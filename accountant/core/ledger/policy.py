@@ -25,18 +25,9 @@ CAPS = (
     "shared_epsilon",
 )
 
-#: Fields that came after the first policies were written, those of one change together. An entry
-#: from before a change states none of its fields.
-LATER = (
-    (
-        "shared_epsilon",
-        "release_start",
-        "release_months",
-        "shares",
-        "share_by_project",
-        "wait_for_release",
-    ),
-)
+#: Fields that come after version 0.1.0, those of one change together: none yet. An entry from
+#: before a change states none of its fields.
+LATER: tuple[tuple[str, ...], ...] = ()
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 _SHARE = re.compile(r"(\S+) ([1-9][0-9]{0,3})")

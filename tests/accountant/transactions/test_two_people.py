@@ -180,7 +180,7 @@ def test_owners_have_the_role_that_they_own_with(bench):
 
 
 def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
-    """A ledger from before names were checked: whoever gets the name would inherit its rights."""
+    """However it came there: whoever gets the name would inherit its rights."""
     name = f"ghost-{bench.dataset}"
     with monkeypatch.context() as before:
         before.setattr(owners, "check_people", lambda *_, **__: None)
@@ -225,7 +225,7 @@ def test_a_name_that_looks_like_an_accounts_is_given_to_nobody(bench):
 
 
 def test_two_people_whose_names_look_alike_are_one(two, monkeypatch):
-    """Accounts from before names were compared: what both of them signed would not verify."""
+    """However they came to be: what both of them signed would not verify."""
     name = f"carol-{two.dataset}"
     with monkeypatch.context() as before:
         before.setattr(credentials, "is_alike", lambda *_: False)

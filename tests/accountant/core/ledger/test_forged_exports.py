@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger import entry_fields
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.policy import LATER
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.verifier import check_not_negative
 from accountant.core.privacy.events import FREE, Event, to_json
@@ -246,15 +246,20 @@ def test_the_honest_export_stands():
     assert (found.entries, found.live, found.unproved) == (24, 2, ())
 
 
-def test_a_policy_from_before_there_were_shares_stands_and_states_all_or_none():
+def test_a_policy_from_before_a_change_states_all_of_its_fields_or_none(monkeypatch):
     ledger = honest()
     policies = [each.body["policy"] for each in ledger.lines if each.kind == "POLICY"]
+    shares = ("shares", "share_by_project")
     for policy in policies:
-        for name in LATER[0]:
+        for name in shares:
             del policy[name]
-    assert verify_lines(export(ledger.lines)).entries == 24
+    lines = export(ledger.lines)
+    with pytest.raises(VerificationFailed, match="its policy lacks 'share_by_project'"):
+        verify_lines(lines)
+    monkeypatch.setattr(entry_fields, "LATER", (shares,))
+    assert verify_lines(lines).entries == 24
     policies[-1]["shares"] = []
-    with pytest.raises(VerificationFailed, match="its policy lacks 'release_months'"):
+    with pytest.raises(VerificationFailed, match="its policy lacks 'share_by_project'"):
         verify_lines(export(ledger.lines))
 
 
