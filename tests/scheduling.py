@@ -39,7 +39,6 @@ LONGEST = (
     *WARM,
     "test_first_use",
     "test_accessibility",
-    "test_client_docs",
     "test_local",
     "test_roles",
     "test_faults",

@@ -1,10 +1,12 @@
 """First use, by somebody who knows nothing: `exchequer demo`, then only what it prints and what
-pages say.
+pages say; then docs/client.md and the notebook as they stand, on what the demo registered.
 
 A real stack of its own and a real browser. The demo's job is made short; all else is what `make
 demo` does.
 """
 
+import ast
+import json
 import os
 import re
 import shutil
@@ -14,20 +16,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
-SHORT_DEMO = """
+TEXT = (ROOT / "docs" / "client.md").read_text()
+NOTEBOOK = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())
+PASSWORD = "a long enough password"
+pytestmark = pytest.mark.slow
+#: `exchequer`, with a short job in its demo.
+COMMAND = """#!{python}
 from web.cli import demo
 from web.cli import main
 few = ["hotel positive", "gym negative", "bookshop positive"]
-whole, short = demo.parameters, {"labels": few, "tokens_per_batch": 12, "max_text_tokens": 12}
+whole, short = demo.parameters, dict(labels=few, tokens_per_batch=12, max_text_tokens=12)
 demo.parameters = lambda model: whole(model) | short
 main()
 """
@@ -42,36 +46,59 @@ class Turn:
     password: str
 
 
-@pytest.fixture
-def printed(tmp_path: Path) -> Iterator[str]:
-    """The output of `exchequer demo`, with its stack still running."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.endswith("_URL")},
-        "EXCHEQUER_HOME": str(tmp_path / "home"),
-        "EXCHEQUER_PORT": str(port),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "PYTHONPATH": str(ROOT),
-        "COLUMNS": "80",
-    }
-    command = [sys.executable, "-c", SHORT_DEMO]
-    try:
-        found = subprocess.run(
-            [*command, "demo"],
-            env=environment,
-            cwd=tmp_path,
+class Shell:
+    """The command in a folder of its own, as somebody with a profile file of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        (folder / "bin").mkdir()
+        command = folder / "bin" / "exchequer"
+        command.write_text(COMMAND.format(python=sys.executable))
+        command.chmod(0o755)
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")
+        }
+        for name in ("DATABASE_URL", "BROKER_URL"):
+            kept.pop(name, None)
+        self.environment = {
+            **kept,
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "EXCHEQUER_HOME": str(folder / "home"),
+            "EXCHEQUER_PORT": str(port),
+            "COLUMNS": "80",
+        }
+
+    def __call__(self, line: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "--norc", "-c", line],
+            cwd=self.folder,
+            env={**self.environment, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            check=False,
             timeout=400,
         )
-        assert found.returncode == 0, found.stdout
-        yield found.stdout
-    finally:
-        subprocess.run(
-            [*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=400
-        )
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The command, whose stack ends with the last test."""
+    made = Shell(tmp_path_factory.mktemp("docs"))
+    yield made
+    made("exchequer stack down")
+
+
+@pytest.fixture(scope="module")
+def printed(shell: Shell) -> str:
+    """The output of `exchequer demo`, with its stack still running."""
+    found = shell("exchequer demo")
+    assert found.returncode == 0, found.stdout
+    return found.stdout
 
 
 def turns(printed: str) -> dict[str, Turn]:
@@ -93,6 +120,7 @@ def begun(browser, turn: Turn):
     return page
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
     from playwright.sync_api import expect, sync_playwright
 
@@ -139,3 +167,88 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
         for page in (analyst, steward, auditor):
             assert page.complaints == []
         browser.close()
+
+
+# --- docs/client.md and the notebook --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def signed_in(shell: Shell, printed: str) -> Shell:
+    """The shell with the profile `steward`, and with an analyst who is in use."""
+    steward = turns(printed)["steward"]
+    url = f"http://127.0.0.1:{shell.environment['EXCHEQUER_PORT']}"
+    for line, password in (
+        (f"exchequer login {url} --name steward --profile steward", steward.password),
+        (f"echo '{PASSWORD}' | exchequer user add ada --role analyst --password-stdin", ""),
+        (f"exchequer login {url} --name ada", PASSWORD),
+    ):
+        done = shell(line, EXCHEQUER_PASSWORD=password)
+        assert done.returncode == 0, done.stdout
+    return shell
+
+
+@pytest.fixture
+def here(signed_in: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """This process stands where the shell does."""
+    shell = signed_in
+    monkeypatch.chdir(shell.folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", shell.environment["XDG_CONFIG_HOME"])
+    for name in ("URL", "TOKEN", "PROFILE"):
+        monkeypatch.delenv(f"EXCHEQUER_{name}", raising=False)
+    return shell
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell; the value of its last expression, as a notebook would show it."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), names)
+    if last is None:
+        return None
+    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+
+
+def test_the_walk_through_runs(here: Shell) -> None:
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    assert len(blocks) >= 11
+    shown = [run_cell(block, names) for block in blocks]
+    assert shown[0].name == "ada"
+    assert shown[1]._repr_svg_().startswith("<svg")
+    assert names["quote"].decision == "NeedsApproval"
+    assert names["largest"].epsilon <= 0.5
+    assert names["job"].state == "succeeded"
+    assert "label" in names["frame"].columns
+    assert len(names["frame"]) == len(names["rows"]) == len(names["dataset"].facts.labels)
+    assert "RESERVE" in names["entries"]
+    assert "COMMIT" in names["entries"]
+    assert names["spent"]
+    for line in re.findall(
+        r"^\$ (.*)$", "".join(re.findall(r"```console\n(.*?)```", TEXT, re.S)), re.M
+    ):
+        assert line.startswith(("exchequer ", "echo "))
+    for block in re.findall(r"```console\n(.*?)```", TEXT, re.S):
+        for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
+            check(here, command, expected)
+
+
+def check(shell: Shell, command: str, expected: str) -> None:
+    """Run a command of the document: its output is as shown, where `…` stands for anything."""
+    code = re.search(r"\[exit code (\d)\]\n", expected)
+    done = shell(command)
+    assert done.returncode == (int(code[1]) if code else 0), (command, done.stdout)
+    pattern = re.escape(expected.replace(code[0] if code else "\0", "")).replace("…", "(?:.|\n)*?")
+    assert re.fullmatch(pattern, done.stdout), (command, done.stdout, expected)
+
+
+@pytest.mark.release  # the walk-through calls what its cells call
+def test_the_notebook_runs(here: Shell) -> None:
+    names: dict[str, Any] = {}
+    cells = [each for each in NOTEBOOK["cells"] if each["cell_type"] == "code"]
+    assert cells
+    assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells)
+    shown = [run_cell("".join(each["source"]), names) for each in cells]
+    pictures = [each for each in shown if hasattr(each, "_repr_svg_")]
+    assert pictures
+    assert names["job"].state == "succeeded"
+    assert len(names["texts"]) > 0
