@@ -107,8 +107,14 @@ publish(files, lambda count: iter(ENTRIES[count:600]), LogSigner(Path(memory), O
 """
 
 
-@pytest.mark.parametrize("when", ["written", "signed", "replaced"])
-@pytest.mark.parametrize("home", ["folder", "s3"])
+@pytest.mark.parametrize(
+    ("home", "when"),
+    [
+        *(("folder", when) for when in ("written", "signed", "replaced")),
+        ("s3", "signed"),
+        *(pytest.param("s3", when, marks=pytest.mark.release) for when in ("written", "replaced")),
+    ],
+)
 def test_a_publisher_killed_between_tiles_and_checkpoint(home, when, tmp_path, request):
     place: Path | str = tmp_path / "public"
     if home == "s3":

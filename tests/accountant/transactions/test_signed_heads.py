@@ -199,7 +199,22 @@ def command(alone, tmp_path, monkeypatch):
     engine_for.cache_clear()
 
 
-@pytest.mark.parametrize("what", [("database",), *RESTORED], ids="+".join)
+#: What else is restored with these changes nothing of what the command says.
+COMMANDED = [("database",), ("database", "log"), ("log",)]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *COMMANDED,
+        *(
+            pytest.param(each, marks=pytest.mark.release)
+            for each in RESTORED
+            if each not in COMMANDED
+        ),
+    ],
+    ids="+".join,
+)
 def test_the_command_says_what_comes_next_and_that_mends_it(alone, command, what):
     night = LastNight(alone)
     today = alone.copy_folder(alone.folder)

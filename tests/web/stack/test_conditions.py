@@ -127,8 +127,10 @@ with Servers(pathlib.Path(sys.argv[1])):
 # --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["price private-prediction --json", "--version", "price --help"])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [("price private-prediction --json", ""), ("--version", "1"), ("price --help", "")],
+)
 def test_output_onto_a_full_disk_is_a_sentence(words: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "web.cli", *words.split()]

@@ -217,8 +217,8 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(
     cap = {"ex_post_cap": 5.0} if aggregation == "median" else {}
     parameters = {
         "aggregation": aggregation,
-        "tokens_per_batch": 41,
-        "max_text_tokens": 25,
+        "tokens_per_batch": 26,
+        "max_text_tokens": 10,
         "batch_size": 8,
         **cap,
     }

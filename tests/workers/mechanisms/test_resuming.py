@@ -165,7 +165,7 @@ def test_stopped_anywhere_the_texts_are_those_of_one_attempt(model, case, keeps,
         expected = plain.texts()
     assert not all(getattr(text, "complete", True) for text in expected) or case.startswith("ink")
     assert any(text.complete for text in expected)
-    for most in range(1, passes.count, max(1, passes.count // 3)):
+    for most in range(1, passes.count, max(1, passes.count // 2)):
         store = Memory()
         with suppress(Stopped), Passes(first := Run(model, case, store), most, keeps):
             first.texts()
