@@ -3,6 +3,7 @@ told apart, compared with zero-shot's, and run once.
 """
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,9 @@ def test_what_is_cited_is_of_mechanisms_there_are_and_of_no_other_a_word_is_said
 @needs_shared
 def test_rows_run_on_the_bundled_model_and_a_known_cell_never_again(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "FIGURES", tmp_path / "figures.json")
+    # In this process, which has imported torch already.
+    pool = lambda most, _: ThreadPoolExecutor(most)  # noqa: E731
+    monkeypatch.setattr(comparison, "ProcessPoolExecutor", pool)
     asked = [str(SAMPLE), "--small", "--dataset", "yelp", "--threads", "1"]
     for row in ("median", "epsvec"):
         asked += ["--row", row]
