@@ -24,7 +24,9 @@ _REFUSALS = re.compile(
 _PREFACES = re.compile(
     r"(?:(?:sure|certainly|of course|absolutely)\b[^\w\n]{0,3})?"
     r"(?:here(?:['’]s| is| are) (?:an?|the|my|your|another|some|one)\b[^\n]{0,120}?:"
-    r"|the (?:text|answer)(?: is| reads)?:"
+    r"|the (?:text|answer|sentence|paragraph)(?: is| reads)?:"
+    r"|i(?:['’]m| am) (?:so |very )?(?:excited|thrilled|delighted|happy|glad) to share "
+    r"(?:an?|some|my|the|this) \w+"
     r"|(?:the )?(?:original|rewritten|revised|new) (?:text|version|review|answer)\b[^\n]{0,40}?:)"
 )
 #: How they speak about the task.
@@ -34,7 +36,8 @@ _TALK = re.compile(
     r"|(?:please )?(?:write|rewrite|provide|generate) (?:a|an|another|one more|the|your) "
     r"(?:new |similar |short )?(?:text|passage|version)\b"
     r"|i (?:hope this|have (?:written|rewritten)|will (?:write|rewrite))\b"
-    r"|let me know (?:if|what)\b)"
+    r"|let me know (?:if|what)\b"
+    r"|i(?:['’]m| am) (?:so |very |really )?(?:happy|glad) i could (?:help|assist)(?: you\b|[.!]))"
 )
 #: How assistants speak to whoever asked, anywhere in the opening.
 _CHAT = re.compile(
@@ -42,6 +45,16 @@ _CHAT = re.compile(
     r"|\bplease provide (?:me|the|your|more)\b"
     r"|\bi(?:['’]m| am|['’]d be| would be) (?:so |very |always )?(?:happy|glad|here|ready) "
     r"(?:you|to (?:help|assist|have you))\b"
+)
+#: What only they say to a reader, anywhere; behind an opening quotation mark somebody else may.
+_SERVICE = re.compile(
+    r"(?<![\"“'‘])(?<![\"“'‘] )\b(?:"
+    r"i(?:['’]m| am|['’]d be| would be| can) (?:\w+ )?"
+    r"(?:(?:happy|glad|here|ready|excited|thrilled|delighted) to )?(?:help|assist|guide) you\b"
+    r"|i(?:['’]m| am) (?:\w+ )?(?:happy|glad|excited|thrilled|delighted) to share\b"
+    r"[^.!?\n]{0,80}\bwith you\b"
+    r"|what(?:['’]s| is| are) your favou?rite\b|feel free to ask\b"
+    r"|how (?:can|may) i (?:help|assist)\b)"
 )
 #: A refusal, a preface or talk is looked for in this much of a text.
 _OPENING = 200
@@ -58,7 +71,8 @@ def fault(text: str) -> str | None:
         return "refusal"
     if _PREFACES.match(opening):
         return "preface"
-    return "talk about the task" if _TALK.match(opening) or _CHAT.search(opening) else None
+    talks = _TALK.match(opening) or _CHAT.search(opening) or _SERVICE.search(text.lower())
+    return "talk about the task" if talks else None
 
 
 def is_echo(text: str, request: str) -> bool:
