@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accountant.core.device_memory import with_contexts
-from accountant.core.template import pieces
+from accountant.core.template import in_words, pieces
 from workers import interruption, networks, placement, vocabularies, weights
 from workers.model_shelf import Shelf, free_memory, whole_memory
 from workers.text_tokens import text_tokens
@@ -253,7 +253,7 @@ class Prompt:
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
         """Raises ModelError if the template has turns and the model no chat template."""
-        values = {"label": label or ""}
+        values = {"label": in_words(label or "")}
         chat = template.startswith("{user}")
         if chat:
             values["user"], values["assistant"] = turn(tokenizer)

@@ -13,6 +13,8 @@ from accountant.core.errors import invalid
 PROMPTS = frozenset({"template", "prompt", "rewriting"})
 
 _SLOT = re.compile(r"\{([^{}]*)\}")
+#: Where the words of a name that is written in one meet: OfficeHolder, office_holder.
+_JOINT = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])|_")
 
 
 def slots(template: str) -> list[str]:
@@ -70,6 +72,14 @@ def fill(template: str, values: dict[str, str]) -> str:
     return "".join(
         text + (values[name] if name is not None else "") for text, name in pieces(template)
     )
+
+
+def in_words(label: str) -> str:
+    """Return a label as prompts say it: OfficeHolder as "office holder", which a model reads as
+    words and not as somebody's name. A label that has blanks stays as it is.
+    """
+    said = _JOINT.sub(" ", label)
+    return label if " " in label or said == label else said.lower()
 
 
 # --- templates by name --------------------------------------------------------------------------

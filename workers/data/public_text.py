@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import BaseModel
 
 from accountant.core.privacy.price import Terms
-from accountant.core.template import pieces
+from accountant.core.template import in_words, pieces
 
 
 class PublicText(str):
@@ -60,10 +60,12 @@ def parameter(parameters: BaseModel, field: str) -> PublicText:
 
 
 def label(terms: Terms, name: str | None) -> PublicText:
-    """Return a declared label, whose name is public; "" for None. Raises ValueError for another."""
+    """Return a declared label, whose name is public, in words; "" for None. Raises ValueError for
+    another.
+    """
     if name is not None and name not in terms.labels:
         raise ValueError("not a declared label")
-    return vouch(name or "")
+    return vouch(in_words(name or ""))
 
 
 class _Released(Protocol):

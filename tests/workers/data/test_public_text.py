@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from accountant.core.privacy.price import Terms
+from workers import models
 from workers.data import public_text
 from workers.data.public_text import PublicText, constant, filled, joined, vouch
 from workers.interface import Artifact, Released
+from workers.sample import MODEL_DIR
 
 WORKERS = Path(__file__).resolve().parents[3] / "workers"
 
@@ -71,6 +73,26 @@ def test_what_is_computed_of_public_text_is_a_plain_text_again():
     ):
         with pytest.raises(TypeError):
             wrong()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("MeanOfTransportation", "mean of transportation"),
+        ("office_holder", "office holder"),
+        ("Beauty & Spas", "Beauty & Spas"),
+        ("The OfficeHolder", "The OfficeHolder"),
+        ("Company", "Company"),
+        ("Sci/Tech", "Sci/Tech"),
+        ("NASA", "NASA"),
+        ("pH", "pH"),
+    ],
+)
+def test_prompts_say_a_label_in_words(name, said):
+    assert public_text.label(Terms(labels=(name,)), name) == said
+    tokenizer = models.tokenizer(MODEL_DIR)
+    prompts = [models.Prompt(tokenizer, "A {label}: {record}", each) for each in (name, said)]
+    assert prompts[0].before == prompts[1].before
 
 
 def test_a_label_must_be_declared_and_a_released_text_released():

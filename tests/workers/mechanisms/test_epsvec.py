@@ -24,10 +24,11 @@ from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
 from workers.interface import Artifact, Progress, Public, Released, Text
 from workers.mechanisms import runner
-from workers.mechanisms.epsvec import quality, vectors
+from workers.mechanisms.epsvec import quality, steering, vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.steering import ROUNDS
 from workers.mechanisms.epsvec.vectors import GRID
+from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 from workers.sample import MODEL_DIR
 
@@ -259,9 +260,9 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
         2: torch.linspace(2, 0, model.structure.hidden),
     }
     seen = set()
-    for steering in (None, bias):
+    for each_bias in (None, bias):
         ids = list(prompt.ids)
-        with model.structure.steered(steering or {}), torch.inference_mode():
+        with model.structure.steered(each_bias or {}), torch.inference_mode():
             for _ in range(30):
                 token = int(model.network(torch.tensor([ids])).logits[0, -1].argmax())
                 if token in model.end_tokens:
@@ -270,7 +271,7 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
         expected = model.tokenizer.decode(ids[len(prompt.ids) :], skip_special_tokens=True).strip()
         for each in (model, replace(model, memory_bytes=1)):
             writer = LocalWriter(each, generator(model.device, 1))
-            found = list(writer.write([prompt.asked], manner, 20, steering))
+            found = list(writer.write([prompt.asked], manner, 20, each_bias))
             assert [text.text for text in found] == [expected] * 20
         seen.add(expected)
     assert len(seen) == 2
@@ -463,6 +464,25 @@ def test_readable_drafts_surprise_nowhere_and_do_not_repeat_their_words(monkeypa
     varied = quality.readable(None, [*list(losses)[:4], *list(losses)[5:]], 96)
     assert varied.tolist() == [True, False, False, True, False, False]
     assert quality.readable(None, [], 96).tolist() == []
+
+
+def test_a_heading_is_the_label_as_the_prompt_says_it(model, monkeypatch):
+    terms, said = Terms(public_size=40, labels=("OfficeHolder",)), []
+    raw = {"shots": 0, "template": "A {label}:", "coefficient": 0, "rejection": "rule"}
+    parameters = PRICE.parse(SMALL | raw | {"max_tokens": 2}, terms)
+    own = steering.Steered(
+        Scaffold.of(parameters), {"OfficeHolder": []}, np.array([1, 2]), np.zeros((1, 2, 8))
+    )
+    monkeypatch.setattr(
+        steering, "by_rule", lambda texts, template, label: said.append(label) or [10] * len(texts)
+    )
+    writer = LocalWriter(model, generator(model.device, 1))
+    progress = Progress(3)
+    texts = steering.texts_of(
+        parameters, terms, writer, own, "OfficeHolder", None, progress, KeptDraws()
+    )
+    assert {each.label for each in texts} == {"OfficeHolder"}
+    assert set(said) == {"office holder"}
 
 
 def test_the_rule_drops_texts_and_fewer_come_out(model, released):

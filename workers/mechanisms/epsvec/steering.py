@@ -99,7 +99,7 @@ def texts_of(
     bias = steered.bias(label, parameters.coefficient) if parameters.coefficient else None
 
     def good(own: LocalWriter, left: int, judge: Writer | None) -> Iterator[Written]:
-        rate = _rating(parameters, judge, steered.scaffold.template, str(label or ""))
+        rate = _rating(parameters, judge, steered.scaffold.template, public_label(terms, label))
         if parameters.drafts > 1:
             drafts = own.write([prompt.asked], manner, left * parameters.drafts, bias)
             groups = _groups(drafts, TOGETHER)
