@@ -237,11 +237,14 @@ def engine(database_url) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def recorded(servers) -> Iterator[Recorded]:
-    """Benches that are made once in this run."""
+def recorded(servers, tmp_path_factory) -> Iterator[Recorded]:
+    """Benches that are made once in this run, by whichever of its processes needs them first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recorded"
+    folder.mkdir(exist_ok=True)
     with fresh_database(servers) as owner_url:
         engine = connect(as_application(servers, owner_url))
-        yield Recorded(engine)
+        yield Recorded(engine, folder)
         engine.dispose()
 
 

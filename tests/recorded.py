@@ -1,13 +1,17 @@
 """Benches that the code made once, and whose rows are copied from then on.
 
 A bench takes some hundred statements, and hundreds of tests begin with one. Each that is asked for
-is made in a database of its own, and its rows are kept; every other database gets them once. So no
-two benches of a database share a name, an id or a hash.
+is made in a database of its own, and its rows are kept, in a folder for the other processes of the
+run too; every other database gets them once. So no two benches of a database share a name, an id or
+a hash.
 """
 
 import copy
+import os
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -44,10 +48,13 @@ Connection = psycopg.Connection[Any]
 
 
 class Recorded:
-    """The benches of one database, `engine`'s, by the function that made them."""
+    """The benches of one database, `engine`'s, by the function that made them.
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    Those that another process keeps in `folder` are read from there.
+    """
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine, self.folder = engine, folder
         self.made: dict[Making, list[tuple[Bench, str]]] = defaultdict(list)
         self.taken: Counter[tuple[Making, str | None]] = Counter()
         self.admin: tuple[str | None, Connection] | None = None
@@ -58,7 +65,7 @@ class Recorded:
             return making(engine)
         place = making, engine.url.database
         if self.taken[place] == len(self.made[making]):
-            self.made[making].append(self._record(making))
+            self.made[making].append(self._kept(making) or self._record(making))
         recorded, rows = self.made[making][self.taken[place]]
         self.taken[place] += 1
         self._as_superuser(engine).execute(rows)
@@ -66,6 +73,18 @@ class Recorded:
         bench = copy.copy(recorded)
         bench.engine = engine
         return bench
+
+    def _file(self, making: Making) -> Path:
+        """Return the file of the next bench that is not made here."""
+        return self.folder / f"{making.__name__}-{len(self.made[making])}"
+
+    def _kept(self, making: Making) -> tuple[Bench, str] | None:
+        """Return the next bench as another process made it, or None."""
+        try:
+            kept: tuple[Bench, str] = pickle.loads(self._file(making).read_bytes())
+        except FileNotFoundError:
+            return None
+        return kept
 
     def _record(self, making: Making) -> tuple[Bench, str]:
         """Make a bench, and the statements that write its rows past the triggers: those judged
@@ -78,7 +97,13 @@ class Recorded:
             row for table in tables.metadata.sorted_tables for row in _new(admin, table, before)
         ]
         whole = sql.SQL("SET session_replication_role = replica; {}")
-        return made, whole.format(sql.SQL("; ").join(rows)).as_string(admin)
+        del made.engine
+        kept = made, whole.format(sql.SQL("; ").join(rows)).as_string(admin)
+        file = self._file(making)
+        written = file.with_suffix(f".{os.getpid()}")  # whoever reads the file finds all of it
+        written.write_bytes(pickle.dumps(kept))
+        written.replace(file)
+        return kept
 
     def _as_superuser(self, engine: Engine) -> Connection:
         """Return a connection to the database of `engine`, kept until another one is asked for."""
