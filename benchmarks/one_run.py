@@ -9,21 +9,28 @@ of which v are right refute every ε that makes v too lucky. All noise comes fro
 audit serves every mechanism: a score is computed from what the meter was given with one canary and
 with none, and from what it answered. The audit runs the real runner, up to its first releases.
 
-Gaussian noise has no ε but a curve: two normal distributions, μ apart. No (ε, δ) of the curve is
-refuted by a few hundred canaries, but μ is: parts are disjoint, so guesses by the sign of the score
-are independent, each right with probability Φ(μ/2) at most (Nasr and others 2023, section 4). The
-bound of ε is that of the curve of the least μ that is not refuted.
+Gaussian noise, and tokens of batches that nobody knows, have no ε but a curve. No (ε, δ) of it is
+refuted by a few hundred canaries, but its total variation V is: parts are disjoint, so guesses by
+the sign of the score are independent, each right with probability (1 + V) / 2 at most (Nasr and
+others 2023, section 4). The bound of ε is that of the same releases with the most noise that is not
+refuted. In a secret batch a canary's likelihood is the mean over all batches of its round.
 
 A draw of the median has no ε but a cost that follows from what was drawn, so each guess is right
 with the probability that its own cost allows. The bound is the largest cost charged, times the
 largest factor that so many right guesses refute. Both worlds' costs bound the odds; the lower is
 taken.
 
+A price in secrets has no ε either: whoever guesses a secret with probability p by chance may find
+it with probability r. A canary is found where its score is one that those which are not there have
+with probability p at most; the bound is the largest refuted share of those found that are there.
+
 Such a bound is below the true ε. It can find that noise is missing, and prove nothing else.
 """
 
+import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -34,20 +41,33 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from accountant.core.privacy.composition import epsilon_alone, gaussian_epsilon
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon
-from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, releases
+from accountant.core.privacy.events import (
+    Allocated,
+    Event,
+    Exponential,
+    Gaussian,
+    Laplace,
+    Sampled,
+    SelfComposed,
+    from_releases,
+    releases,
+)
+from accountant.core.privacy.secret_batches import has_secret_batches
 from workers.data.records import Record, Records
+from workers.noise.meter import Turn
 from workers.privacy_audits.leave_one_out import log_probability
 from workers.privacy_audits.noting import Call, Ints, NotingMeter
-from workers.privacy_audits.subjects import DELTA, KEYS, Subject, record_of
+from workers.privacy_audits.subjects import DELTA, KEYS, Subject, fresh_key, record_of
 
 CONFIDENCE = 0.95
 #: The share of canaries that are guessed, where a release is pure: those of the surest scores.
 GUESSED = 0.25
-_STEPS, _MOST = 60, 60.0
 _TOKENS = ("token", "ex-post token")
-#: Assigns records to batches, the same in every run.
+#: Runs until a canary's coin lets it take part.
+_TRIES = 40
+#: Assigns records to batches, the same in every run where batches are known.
 _KEY = b"k" * 32
 
 
@@ -82,16 +102,51 @@ def lower_factor(costs: Sequence[float], right: int, confidence: float) -> float
     return _largest(refuted)
 
 
-def lower_mu(guesses: int, right: int, confidence: float) -> float:
-    """Return the largest μ that so many right guesses refute, all of independent canaries."""
-    return _largest(
-        lambda mu: stats.binom.sf(right - 1, guesses, stats.norm.cdf(mu / 2)) < 1 - confidence
-    )
+def lower_share(guesses: int, right: int, confidence: float) -> float:
+    """Return the largest probability of a right guess that so many, all independent, refute."""
+    return _largest(lambda share: stats.binom.sf(right - 1, guesses, share) < 1 - confidence, 1.0)
 
 
-def _largest(refuted: Callable[[float], bool]) -> float:
-    low, high = 0.0, _MOST
-    for _ in range(_STEPS):
+def lower_curve(event: Event, guesses: int, right: int, confidence: float) -> float:
+    """Return ε at DELTA of the event, with the most noise that so many right guesses allow."""
+    variation = 2 * lower_share(guesses, right, confidence) - 1
+    if variation <= 0:
+        return 0.0
+    # no ε is needed at a δ of the total variation
+    refuted = lambda loud: not epsilon_alone(louder(event, loud), variation)[0]  # noqa: E731
+    loud = _largest(refuted, 4.0, 16)
+    return epsilon_alone(louder(event, loud), DELTA)[0] if loud else 0.0
+
+
+def louder(event: Event, times: float) -> Event:
+    """Return the event, a curve, with so many times less noise."""
+    match event:
+        case SelfComposed(inner, count):
+            return SelfComposed(louder(inner, times), count)
+        case Allocated(_, _, _, draw):
+            return replace(event, draw=louder(draw, times))
+        case Exponential(shift):
+            return Exponential(shift * times)
+        case Gaussian(multiplier):
+            return Gaussian(multiplier / times)
+    raise ValueError(f"{event} has another curve")
+
+
+def found_at(
+    prior: float, there: Sequence[float], others: Sequence[float], confidence: float
+) -> int:
+    """Return how many of the scores `there` are beyond what others pass with probability `prior`.
+
+    That probability is not passed, with (1 + confidence) / 2, whatever law the others' have.
+    """
+    few = int(stats.binom.ppf((1 - confidence) / 2, len(others), prior)) - 1
+    beyond = sorted(others, reverse=True)[few] if few >= 0 else math.inf
+    return int(sum(score > beyond for score in there))
+
+
+def _largest(refuted: Callable[[float], bool], most: float = 60.0, steps: int = 60) -> float:
+    low, high = 0.0, most
+    for _ in range(steps):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
@@ -104,27 +159,33 @@ def _largest(refuted: Callable[[float], bool]) -> float:
 class Release:
     """What the meter was given and answered.
 
-    `noise`: the scale of the scores, or of Laplace noise, or the standard deviation of Gaussian.
+    `noise`: the scale of the scores, or of Laplace noise, or the standard deviation of Gaussian; of
+    a secret release one for each number.
     `costs`: ex post, of each token that might have been drawn.
     """
 
     kind: str
     event: Event | None
     values: Ints
-    noise: float
+    noise: float | NDArray[np.float64]
     answer: Any
     costs: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, call: Call) -> "Release":
-        """Return the release of a call of the meter."""
+    def of(cls, call: Call, sigma: float = 0.0) -> "Release":
+        """Return the release of a call of the meter. `sigma`: of a secret release."""
         per = float(call.per)
+        if call.kind == "secret":
+            counts, centres = call.answer
+            moves = np.array([[1.0, *[float(move)] * centres.shape[1]] for move in call.moves])
+            answer = np.concatenate([counts[:, None], centres], axis=1)
+            return cls(call.kind, None, call.values, sigma * moves, answer)
         noise = per if call.kind in _TOKENS else _multiplier(call.event) / per
         return cls(call.kind, call.event, call.values, noise, call.answer, call.costs)
 
     def told(self, one: Ints, other: Ints) -> float:
         """Return ln p(answer | `one`) − ln p(answer | `other`)."""
-        if self.kind in _TOKENS:
+        if isinstance(self.noise, float) and self.kind in _TOKENS:
             scale = Fraction(self.noise)
             return log_probability(one, scale, self.answer) - log_probability(
                 other, scale, self.answer
@@ -140,17 +201,20 @@ class Enough(Exception):
 
 
 class Watching(NotingMeter):
-    """A meter that notes each part's first release; ends the run after as many as `most`."""
+    """A meter that notes each part's first release after `before`; ends the run after `most`."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.first: dict[Hashable, Release] = {}
-        self.most = 0
+        self.calls = Counter[Hashable]()
+        self.before = self.most = 0
 
     def note(self, part: Hashable | None, call: Call) -> Any:
-        """Note a part's first call."""
-        if call.kind in (*_TOKENS, "gaussian", "laplace"):
-            self.first.setdefault(part, Release.of(call))
+        """Note a part's call, if it is the one to look at."""
+        self.calls[part] += 1
+        if self.calls[part] == self.before + 1:
+            sigma = 0.0 if self._secret is None else self._secret.sigma
+            self.first[part] = Release.of(call, sigma)
             if len(self.first) == self.most:
                 raise Enough
         return call.answer
@@ -166,9 +230,14 @@ def _multiplier(event: Event | None) -> float:
 # --- the game -------------------------------------------------------------------------------------
 
 
-def audit(arms: Sequence[Subject], runs: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
-    """Play the game with every arm: in each run a coin for each label, or group, of its terms."""
-    results = [_play(arm, runs, confidence) for arm in arms]
+def audit(
+    arms: Sequence[Subject], runs: int, confidence: float = CONFIDENCE, before: int = 0
+) -> dict[str, Any]:
+    """Play the game with every arm: in each run a coin for each label, or group, of its terms.
+
+    `before`: releases of a part that come before the one that is looked at.
+    """
+    results = [_play(arm, runs, confidence, before) for arm in arms]
     return {
         "audit": "one-run",
         "confidence": confidence,
@@ -177,25 +246,32 @@ def audit(arms: Sequence[Subject], runs: int, confidence: float = CONFIDENCE) ->
     }
 
 
-def _play(arm: Subject, runs: int, confidence: float) -> dict[str, Any]:
+def _play(arm: Subject, runs: int, confidence: float, before: int) -> dict[str, Any]:
     began, coin = time.perf_counter(), SystemRandom()
-    canaries, nobody = _canaries(arm), _watched(arm, ())
-    effects = [_effect(_watched(arm, [each], len(nobody)), nobody) for each in canaries]
-    (event,) = {release.event for release in nobody.values()}  # parts are paid for in parallel
+    canaries, nobody = _canaries(arm), _watched(arm, (), before)
+    effects = [_effect(arm, each, nobody, before) for each in canaries]
     guesses = []
     for _ in range(runs):
         thrown = [coin.random() < 0.5 for _ in canaries]
         planted = [each for each, is_in in zip(canaries, thrown, strict=True) if is_in]
-        released = _watched(arm, planted, len(nobody))
+        released = _watched(arm, planted, before, len(nobody))
         guesses += [
             Guess.of(effect, nobody, released, is_in)
             for effect, is_in in zip(effects, thrown, strict=True)
         ]
     return (
         arm.describe()
-        | _guessed(event, guesses, confidence)
+        | _guessed(arm, _event(nobody), guesses, confidence)
         | {"seconds": round(time.perf_counter() - began, 1)}
     )
+
+
+def _event(nobody: dict[Hashable, Release]) -> Event | None:
+    """Return all that a record's releases cost: parts are paid for in parallel, rounds are not."""
+    rounds = {part.round for part in nobody if isinstance(part, Turn)}
+    events = {release.event for release in nobody.values()}
+    known = Counter({event: max(1, len(rounds)) for event in events if event is not None})
+    return from_releases(known) if None not in events else None
 
 
 @dataclass(frozen=True)
@@ -217,7 +293,11 @@ class Guess:
         """Return the guess of a canary that has this effect."""
         score = cost = 0.0
         for part, alone in effect.items():
-            score += released[part].told(alone.values, nobody[part].values)
+            told = [
+                released[each].told(alone.values, nobody[each].values)
+                for each in _beside(part, nobody)
+            ]
+            score += float(np.logaddexp.reduce(told)) - math.log(len(told))
             both = [each.costs for each in (alone, nobody[part]) if each.costs is not None]
             cost += min((float(each[released[part].answer]) for each in both), default=0.0)
         return cls(score, is_in, cost)
@@ -232,63 +312,89 @@ def _canaries(arm: Subject) -> list[Record]:
     """Return a record for each part, with a key of its own."""
     groups = arm.terms.groups
     parts = groups or arm.terms.labels
-    made = [record_of(10_007 * place % KEYS) for place in range(len(parts))]
+    keys = [10_007 * place % KEYS for place in range(len(parts))]
+    named = "group" if groups else "label"
     return [
-        Record(each.unit, None if groups else part, each.text, part if groups else None)
-        for each, part in zip(made, parts, strict=True)
+        replace(record_of(key), secret=f"{key:05d}", **{named: part})
+        for key, part in zip(keys, parts, strict=True)
     ]
 
 
-def _watched(arm: Subject, records: Sequence[Record], most: int = 0) -> dict[Hashable, Release]:
-    """Return each part's first release in a run of the arm; of `most` parts, or all."""
+def _watched(
+    arm: Subject, records: Sequence[Record], before: int, most: int = 0
+) -> dict[Hashable, Release]:
+    """Return the releases to look at in a run of the arm, by part; of `most` parts, or all."""
     meter = arm.meter(Watching)
     assert isinstance(meter, Watching)
-    meter.most = most
+    meter.most, meter.before = most, before
     labels = arm.terms.labels or (None,)
     # others of the same key: one record alone never moves a median
     beside = [
-        replace(each, unit=f"{each.unit}, {n}") for each in _canaries(arm) for n in _beside(arm)
+        replace(each, unit=f"{each.unit}, {n}") for each in _canaries(arm) for n in _others(arm)
     ]
-    data = Records(labels, (*beside, *records), _KEY, groups=arm.terms.groups)
+    key = fresh_key() if getattr(arm.parameters, "amplified", False) else _KEY
+    data = Records(labels, (*beside, *records), key, groups=arm.terms.groups)
     with suppress(Enough):
         arm.run(data, meter)
     return meter.first
 
 
-def _beside(arm: Subject) -> range:
+def _others(arm: Subject) -> range:
     """Return the numbers of the records that are always there, beside a canary."""
     is_median = getattr(arm.parameters, "aggregation", "") == "median"
     return range(arm.parameters.public_contexts if is_median else 0)
 
 
+def _beside(part: Hashable, nobody: Iterable[Hashable]) -> list[Hashable]:
+    """Return the parts of which nobody knows in which a record lies, if it lies in this one."""
+    if not isinstance(part, Turn):
+        return [part]
+    return [
+        each
+        for each in nobody
+        if isinstance(each, Turn) and (each.round, each.part) == (part.round, part.part)
+    ]
+
+
 def _effect(
-    alone: dict[Hashable, Release], nobody: dict[Hashable, Release]
+    arm: Subject, canary: Record, nobody: dict[Hashable, Release], before: int
 ) -> dict[Hashable, Release]:
-    """Return the releases of the parts that a canary changes, when it is there."""
-    return {
-        part: release
-        for part, release in alone.items()
-        if not np.array_equal(release.values, nobody[part].values)
-    }
+    """Return the releases of the parts that a canary changes, when it is there and takes part."""
+    for _ in range(_TRIES):
+        changed = {
+            part: release
+            for part, release in _watched(arm, [canary], before, len(nobody)).items()
+            if not np.array_equal(release.values, nobody[part].values)
+        }
+        if changed:
+            return changed
+    raise ValueError("a canary that changes nothing can't be found")
 
 
-def _guessed(event: Event | None, guesses: list[Guess], confidence: float) -> dict[str, Any]:
+def _guessed(
+    arm: Subject, event: Event | None, guesses: list[Guess], confidence: float
+) -> dict[str, Any]:
+    secret, count, measure = arm.price.secret, len(guesses), "ε"
     pure = None if event is None else pure_epsilon(event)
-    count = len(guesses)
-    is_gaussian = event is not None and pure is None
-    many = count if is_gaussian else max(1, int(count * GUESSED))
+    is_curve = event is not None and (pure is None or has_secret_batches(event))
+    many = count if is_curve else max(1, int(count * GUESSED))
     surest = sorted(guesses, key=lambda guess: -abs(guess.score))[:many]
     right = sum(guess.is_right for guess in surest)
-    if event is None:
+    if secret is not None:
+        there, others = ([g.score for g in guesses if g.is_in is each] for each in (True, False))
+        many, right = len(there), found_at(secret["prior"], there, others, confidence)
+        found, stated = lower_share(many, right, (1 + confidence) / 2), secret["bound"]
+        measure = f"share found at {secret['prior']:g}"
+    elif event is None:
         costs = [guess.cost for guess in surest]
         stated = max(costs)
         found = stated * lower_factor(costs, right, confidence)
-    elif pure is not None:
-        found, stated = lower_bound(count, many, right, 0.0, confidence), float(pure)
+    elif not is_curve:
+        found, stated = lower_bound(count, many, right, 0.0, confidence), float(pure or 0)
     else:
-        mu, (stated, _) = lower_mu(many, right, confidence), epsilon_alone(event, DELTA)
-        found = gaussian_epsilon(mu, DELTA) if mu else 0.0
+        found, stated = lower_curve(event, many, right, confidence), epsilon_alone(event, DELTA)[0]
     return {
+        "measure": measure,
         "canaries": count,
         "guesses": many,
         "right": right,

@@ -1,12 +1,14 @@
 """The one-run audit: its bound, and arms of every kind of noise, whole and halved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from accountant.core import mechanisms
-from accountant.core.privacy.composition import gaussian_epsilon
+from accountant.core.privacy.composition import epsilon_alone, gaussian_epsilon
+from accountant.core.privacy.events import Allocated, Exponential, Gaussian, SelfComposed
 from accountant.core.privacy.price import Terms
 from benchmarks import one_run
 from tests.workers.conformance import toys
@@ -69,6 +71,28 @@ def mean_of_logits(copier: LocalModel) -> Subject:
     return arm("private-prediction", {name: raw[name] for name in raw if name in fields}, copier)
 
 
+def secret_batches(copier: LocalModel) -> Subject:
+    """Ten digits alone to draw from: the bound of a token's shift is all but reached."""
+    raw = subjects.key_parameters(copier) | {"batch_size": 2, "clip": 2.0, "temperature": 0.5}
+    raw |= {"tokens_per_batch": 1, "max_text_tokens": 1, "batches_per_label": 2, "min_tokens": 0}
+    raw |= {"amplification": "allocation", "rounds": 2, "top_k": 10}
+    fields = mechanisms.get("private-prediction").fields
+    given = {name: raw[name] for name in raw if name in fields}
+    return arm("private-prediction", given, copier, names=PARTS[:10])
+
+
+def clustered(copier: LocalModel) -> Subject:
+    """One cluster and one batch of it, so that what is counted moves no record elsewhere."""
+    raw = subjects.key_parameters(copier) | {"batch_size": 2, "clip": 0.4, "temperature": 2.0}
+    raw |= {"tokens_per_batch": 1, "max_text_tokens": 1, "batches_per_label": 1, "min_tokens": 0}
+    raw |= {"batching": "clusters", "clusters": 40, "public_centres": 40, "top_k": 10}
+    raw |= {"public_corpus": "toy", "embedding": "toy", "cluster_epsilon": 1.0}
+    fields = mechanisms.get("private-prediction").fields
+    public = toys.public({"public_corpus": "corpus", "embedding": "embedding"})
+    given = {name: raw[name] for name in raw if name in fields}
+    return arm("private-prediction", given, copier, public)
+
+
 def median_of_logits(copier: LocalModel) -> Subject:
     raw = subjects.key_parameters(copier) | {"aggregation": "median", "ex_post_cap": 100.0}
     raw |= {"batch_size": 2, "clip": 2.0, "temperature": 1.5, "min_tokens": 0}
@@ -128,21 +152,58 @@ def term_counts(_: LocalModel) -> Subject:
     return arm("dp-kps", raw, None, Public(sources={"vocabulary": found}))
 
 
+def sketches(_: LocalModel) -> Subject:
+    """One term, which all canaries have: nothing is learned of one from the counts before."""
+    listed = Artifact.of_json("terms", "term-list", TermList({"key": 1}, 1).to_json())
+    raw = {"vocabulary": "JOB", "kde_noise_multiplier": 1.0, "vocabulary_size": 1}
+    raw |= {"terms_per_record": 1, "output": "phrases", "sequences_per_label": 1}
+    raw |= {"sequence_length": 1}
+    found = {"terms": Released(listed.name, listed.content)}
+    return arm("dp-kps", raw, None, Public(sources={"vocabulary": found}))
+
+
+class Sides:
+    """Places public texts at 1 and all others opposite, where one moves a centre furthest."""
+
+    dimensions, context_tokens = 1, 64
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[np.ndarray]:
+        for text in texts:
+            yield np.full((1, 1), 1.0 if "room" in text else -1.0, np.float32)
+
+
+def secrets(_: LocalModel) -> Subject:
+    raw = {"prior": 0.05, "records_per_secret": 1, "sampling_rate": 0.8, "neighbour": "removed"}
+    raw |= {"noise_multiplier": 1.0, "public_corpus": "toy", "clusters": 1, "iterations": 1}
+    raw |= {"samples": 2, "variations": 0, "seed": 1, "max_tokens": 4, "prompting": "plain"}
+    raw |= {"embedding": "sides", "writer": "words"}
+    public = Public(
+        {"public_corpus": toys.Corpus()}, {"embedding": Sides()}, {}, {"writer": Again()}
+    )
+    return arm("secpe", raw, None, public, names=PARTS[:10])
+
+
 #: How many runs each takes until halved noise is missed in fewer than one of 10^4 of them.
 ARMS: dict[Callable[[LocalModel], Subject], int] = {
     laplace_counts: 300,
     gaussian_counts: 8,
     votes: 8,
     term_counts: 300,
+    sketches: 120,
 }
 LONG = {
     mean_of_logits: 80,
+    secret_batches: 80,
+    clustered: 180,
     median_of_logits: 80,
     ink: 200,
     vectors: 30,
     summary_by_token: 8,
     summary_in_one_shot: 8,
+    secrets: 160,
 }
+#: Releases that come before what an arm looks at.
+BEFORE = {sketches: 1}
 
 
 EVERY = [
@@ -154,7 +215,7 @@ EVERY = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "runs"), EVERY)
 def test_an_arm_passes_with_its_noise(copier, make, runs):
-    found = one_run.audit([make(copier)], runs, SURE)
+    found = one_run.audit([make(copier)], runs, SURE, BEFORE.get(make, 0))
     (result,) = found["results"]
     assert found["passed"], result
     assert 0 < result["lower_bound"] <= result["stated"]
@@ -164,7 +225,7 @@ def test_an_arm_passes_with_its_noise(copier, make, runs):
 @pytest.mark.usefixtures("halved")
 @pytest.mark.parametrize(("make", "runs"), EVERY)
 def test_an_arm_fails_with_half_its_noise(copier, make, runs):
-    found = one_run.audit([make(copier)], runs, SURE)
+    found = one_run.audit([make(copier)], runs, SURE, BEFORE.get(make, 0))
     assert not found["passed"], found["results"]
 
 
@@ -190,7 +251,17 @@ def test_delta_makes_the_bound_smaller_and_no_guess_refutes_nothing():
     assert one_run.luck(500, 100, 95, plain, 0.0) == pytest.approx(0.05, rel=1e-6)
 
 
-def test_the_bound_of_gaussian_noise_is_that_of_its_curve():
-    mu = one_run.lower_mu(400, 336, 0.95)  # Φ(1) of them right, which is what μ = 2 gives
-    assert 1.6 < mu < 2
-    assert gaussian_epsilon(mu, 1e-6) < gaussian_epsilon(2.0, 1e-6)
+def test_the_bound_of_a_curve_is_that_of_the_releases_with_the_most_noise_that_is_left():
+    right = 336  # Φ(1) of 400, which is what μ = 2 gives
+    found = one_run.lower_curve(Gaussian(0.5), 400, right, 0.95)
+    assert gaussian_epsilon(1.6, subjects.DELTA) < found < gaussian_epsilon(2.0, subjects.DELTA)
+    rounds = SelfComposed(Allocated(2, 2, 1, Exponential(2.0)), 2)
+    assert 0 < one_run.lower_curve(rounds, 400, right, 0.95) < epsilon_alone(rounds, 1e-6)[0]
+    assert one_run.lower_curve(rounds, 400, 210, 0.95) == 0
+
+
+def test_a_secret_is_found_where_few_of_those_that_are_not_there_would_be():
+    others = list(range(1_000))
+    assert one_run.found_at(0.05, [949.0] * 3 + [2_000.0], others, 0.95) == 1
+    assert one_run.found_at(0.05, [990.0] * 3 + [2_000.0], others, 0.95) == 4
+    assert one_run.found_at(0.05, [5.0], [1.0, 2.0], 0.95) == 0
