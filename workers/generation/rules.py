@@ -44,7 +44,7 @@ _CHAT = re.compile(
     r"\b(?:an?|the|your) (?:helpful )?ai assistant\b|\bwhat topic would you like\b"
     r"|\bplease provide (?:me|the|your|more)\b"
     r"|\bi(?:['’]m| am|['’]d be| would be) (?:so |very |always )?(?:happy|glad|here|ready) "
-    r"(?:you|to (?:help|assist|have you))\b"
+    r"(?:you|to (?:help|assist|have you|offer my assistance|hear (?:that )?you))\b"
 )
 #: What only they say to a reader, anywhere; behind an opening quotation mark somebody else may.
 _SERVICE = re.compile(
@@ -54,7 +54,7 @@ _SERVICE = re.compile(
     r"|i(?:['’]m| am) (?:\w+ )?(?:happy|glad|excited|thrilled|delighted) to share\b"
     r"[^.!?\n]{0,80}\bwith you\b"
     r"|what(?:['’]s| is| are) your favou?rite\b|feel free to ask\b"
-    r"|how (?:can|may) i (?:help|assist)\b)"
+    r"|(?:how|what) (?:can|may) i (?:help|assist)\b)"
 )
 #: A refusal, a preface or talk is looked for in this much of a text.
 _OPENING = 200
