@@ -193,7 +193,7 @@ ARMS: dict[Callable[[LocalModel], Subject], int] = {
 }
 LONG = {
     mean_of_logits: 80,
-    secret_batches: 80,
+    secret_batches: 120,
     clustered: 180,
     median_of_logits: 80,
     ink: 200,
