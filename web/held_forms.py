@@ -8,7 +8,6 @@ address. Through a sign-in at a provider, which is on other pages, a cookie carr
 """
 
 import json
-import os
 import re
 import time
 import zlib
@@ -17,12 +16,10 @@ from binascii import Error as NotBase64
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flask import Response, current_app, render_template, request, session, url_for
 from flask_login import current_user
 
+from accountant.sealing import key_for, seal, unseal
 from web.context import here
 
 #: The person whose session it was, in the signed cookie, which outlives the session.
@@ -32,7 +29,6 @@ MOST_BYTES = 2**18
 MOST_SECONDS = 3600
 #: Browsers keep 4,096 bytes of a cookie, its name and its attributes among them.
 MOST_COOKIE = 3_800
-_NONCE = 12
 #: Fields that are typed anew, or made for one page.
 _NEVER = re.compile("password|passkey|csrf_token|^held$")
 
@@ -47,8 +43,7 @@ def sealed() -> str:
     plain = json.dumps(held).encode()
     if len(plain) > MOST_BYTES:
         return ""
-    nonce, packed = os.urandom(_NONCE), zlib.compress(plain)
-    return urlsafe_b64encode(nonce + _key().encrypt(nonce, packed, str(person).encode())).decode()
+    return urlsafe_b64encode(seal(_key(), str(person).encode(), zlib.compress(plain))).decode()
 
 
 def through_provider(answer: Response, held: str) -> Response:
@@ -69,9 +64,8 @@ def _cookie() -> str:
     return f"{current_app.config['SESSION_COOKIE_NAME']}_{FIELD}"
 
 
-def _key() -> AESGCM:
-    secret: bytes = current_app.config["SECRET_KEY"]
-    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"held forms").derive(secret))
+def _key() -> bytes:
+    return key_for("held forms", current_app.config["SECRET_KEY"])
 
 
 def page() -> Response | None:
@@ -100,9 +94,8 @@ def page() -> Response | None:
 
 def _opened(text: str) -> dict[str, Any] | None:
     try:
-        content = urlsafe_b64decode(text)
         person = str(current_user.actor.id).encode()
-        packed = _key().decrypt(content[:_NONCE], content[_NONCE:], person)
+        packed = unseal(_key(), person, urlsafe_b64decode(text))
     except (NotBase64, InvalidTag, ValueError):
         return None
     held: dict[str, Any] = json.loads(zlib.decompress(packed))

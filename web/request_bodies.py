@@ -44,7 +44,11 @@ def allow_large() -> None:
         # Read as a stream and counted there, after the token was looked at. (None would mean the
         # common one.)
         request.max_content_length = 2**62
-    elif request.endpoint in FORMS and current_user.is_authenticated and _is_steward():
+    elif (
+        request.endpoint in FORMS
+        and current_user.is_authenticated
+        and "steward" in current_user.actor.roles
+    ):
         request.max_content_length = settings().upload_bytes + FORM_BYTES
 
 
@@ -80,10 +84,6 @@ class Deadline:
 def _end_body(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RD)
-
-
-def _is_steward() -> bool:
-    return "steward" in current_user.actor.roles
 
 
 def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:

@@ -34,7 +34,6 @@ from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner
 from workers.interface import Artifact, Checker, Count, Preparer, Progress, Public, Text
 from workers.mechanisms import runner
-from workers.models import LocalModel
 from workers.noise.meter import Meter
 
 #: Texts of a corpus that are looked at.
@@ -79,7 +78,10 @@ class Runner:
             running.check(rehearsed, terms, public)
         if isinstance(running, Preparer):
             running.prepare(rehearsed, terms, model, (0, 1))
-        tools = Tools(_embedding(parameters, public), _language_model(model, public))
+        # the model of the job, or the writer's where it is a local one
+        tools = Tools(
+            _embedding(parameters, public), model or next(iter(public.models.values()), None)
+        )
         asked = _asked(rehearsed, terms)
         price = mechanism.price(rehearsed, terms)
         filled = rehearsal.filled(rehearsed, terms, len(corpus.records.records))
@@ -234,11 +236,6 @@ def _side(each_of: Sequence[Text | Record], labelled: bool) -> Texts:
     # no metric here asks a Writer
     texts = cast("list[PublicText]", [item.text for item in each_of])
     return Texts(texts, [str(item.label) for item in each_of] if labelled else None)
-
-
-def _language_model(model: Any, public: Public) -> LocalModel | None:
-    """Return the model of the job, or the writer's where it is a local one."""
-    return model or next(iter(public.models.values()), None)
 
 
 def _asked(rehearsed: Any, terms: Terms) -> zero_shot.Asked | None:

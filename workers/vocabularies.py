@@ -5,7 +5,7 @@ A tokenizer that is not the network's would end a private job by a single word o
 words of records in silence. Both are found here, from public files alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,10 @@ def _check_unique(folder: Path) -> None:
         return
     saved = read_json(path)
     vocabulary = (saved.get("model") or {}).get("vocab") or {}
-    pairs = list(vocabulary.items()) if isinstance(vocabulary, dict) else _numbered(vocabulary)
+    if isinstance(vocabulary, dict):
+        pairs = list(vocabulary.items())
+    else:  # a Unigram vocabulary lists [word, score]
+        pairs = [(token[0], number) for number, token in enumerate(vocabulary)]
     pairs += [
         (token_entry.get("content"), token_entry.get("id"))
         for token_entry in saved.get("added_tokens") or ()
@@ -105,11 +108,6 @@ def _check_unique(folder: Path) -> None:
         place = by_word.setdefault(word, token)
         if place != token:
             raise ModelError(f"path: the token {word!r} has two ids, {place} and {token}")
-
-
-def _numbered(vocabulary: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """Return (word, id) of a Unigram vocabulary, which lists [word, score]."""
-    return [(token[0], number) for number, token in enumerate(vocabulary)]
 
 
 def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: int) -> None:

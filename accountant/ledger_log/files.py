@@ -327,11 +327,11 @@ class FolderLog(LedgerLog):
             os.fsync(file.fileno())
         draft.rename(path)
         sync_folder(self.folder)
-        self._read_on() if self._segment else self._open_and_read()
-
-    def _open_and_read(self) -> None:
-        self._open_last()
-        self._read_segment()
+        if self._segment:
+            self._read_on()
+        else:
+            self._open_last()
+            self._read_segment()
 
     # --- kept beside it -------------------------------------------------------------------------
 

@@ -10,25 +10,22 @@ write the log learn nothing.
 """
 
 import json
-import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from accountant.core.errors import LogUnusable
 from accountant.ledger_log.log import LedgerLog
+from accountant.sealing import key_for, seal, unseal
 
 #: A fingerprint and whether it is of a unit (unit_fingerprints.Fingerprint).
 Fingerprint = tuple[bytes, bool]
 
 _FINGERPRINT = struct.Struct("16s?")
 _AT_ONCE = 50_000
-_NONCE_BYTES = 12
+_PURPOSE = "kept sources"
 _LENGTH = struct.Struct(">I")
 
 
@@ -45,10 +42,12 @@ def keep(
 
     `key`: the secret `identity`. Memory does not grow with the fingerprints. Raises LogUnusable.
     """
+    sealing = key_for(_PURPOSE, key)
     try:
         with log.keep(_name(dataset, version)) as file:
             for number, block in enumerate(_blocks(stated, fingerprints)):
-                _write(file, _sealed(key, dataset, version, number, block))
+                sealed = seal(sealing, _place(dataset, version, number), block)
+                file.write(_LENGTH.pack(len(sealed)) + sealed)
     except OSError as error:
         raise LogUnusable(f"what is known of data can't be kept: {error.strerror}") from None
 
@@ -88,6 +87,7 @@ def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> I
 
 def _read(log: LedgerLog, dataset: str, version: int, key: bytes) -> Iterator[bytes]:
     named = f"what was kept of version {version} of {dataset!r}"
+    sealing = key_for(_PURPOSE, key)
     try:
         with log.open_kept(_name(dataset, version)) as file:
             number, block = 0, b" "
@@ -96,7 +96,7 @@ def _read(log: LedgerLog, dataset: str, version: int, key: bytes) -> Iterator[by
                 sealed = (
                     file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
                 )
-                block = _opened(key, dataset, version, number, sealed)
+                block = unseal(sealing, _place(dataset, version, number), sealed)
                 number += 1
                 yield block
     except OSError as error:
@@ -107,23 +107,5 @@ def _read(log: LedgerLog, dataset: str, version: int, key: bytes) -> Iterator[by
         raise LogUnusable(f"{named} is not what was kept under this key `identity`") from None
 
 
-def _write(file: IO[bytes], sealed: bytes) -> None:
-    file.write(_LENGTH.pack(len(sealed)) + sealed)
-
-
-def _sealing(key: bytes) -> AESGCM:
-    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"kept sources").derive(key))
-
-
-def _sealed(key: bytes, dataset: str, version: int, number: int, content: bytes) -> bytes:
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + _sealing(key).encrypt(nonce, content, _which(dataset, version, number))
-
-
-def _opened(key: bytes, dataset: str, version: int, number: int, sealed: bytes) -> bytes:
-    nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-    return _sealing(key).decrypt(nonce, content, _which(dataset, version, number))
-
-
-def _which(dataset: str, version: int, number: int) -> bytes:
+def _place(dataset: str, version: int, number: int) -> bytes:
     return f"{dataset}/{version}/{number}".encode()

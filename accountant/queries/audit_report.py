@@ -111,7 +111,9 @@ def _built(
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return Report(**(_published(report) if public else report))
+    if public:  # without names, reasons and figures that follow from realized costs
+        report = {**_without_people(report), "definitions": DEFINITIONS}
+    return Report(**report)
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
@@ -288,11 +290,6 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         }
         shown_facts["overdrawn"] = shown_facts["remaining"] = None
     return shown_facts
-
-
-def _published(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the report without names, reasons and figures that follow from realized costs."""
-    return {**_without_people(found), "definitions": DEFINITIONS}
 
 
 def _without_people(value: Any) -> Any:

@@ -157,16 +157,12 @@ def _sums(row: Row[Any]) -> Sums:
     return {name: int(getattr(row, name)) for name in SUMS}
 
 
-def _limits(account: Row[Any]) -> Sums:
-    limits = {name: getattr(account, f"{name}_limit") for name in MEASURES}
-    return {name: int(limit) for name, limit in limits.items()}
-
-
 def _measures(found: _Found) -> list[dict[str, Any]]:
     """Return the account's measures: filters once they are set up, others once they are used."""
     account, shown = found.account, []
     one = account.secret is not None and account.secret["kind"] == "one"
-    for name, limit in _limits(account).items():
+    for name in MEASURES:
+        limit = int(getattr(account, f"{name}_limit"))
         used = int(getattr(account, f"{name}_spent") + getattr(account, f"{name}_reserved"))
         is_filter = name in set(Kind)
         there = account.epsilon is not None if is_filter else limit > 0 or used > 0

@@ -23,7 +23,6 @@ from accountant.core.ledger.accounts import (
     NOTHING,
     Accounts,
     Demand,
-    ExPostAccount,
     SecretAccount,
     Settlement,
     decide_job,
@@ -91,10 +90,11 @@ class Standing:
         the whole. A secret account of one exact job can't be shared and stays whole.
         """
         accounts, set_by = self.accounts, limits(self.policy)
+        ex_post = accounts.ex_post
         accounts = replace(
             accounts,
             dp=None if accounts.dp is None else _part_of_filters(accounts.dp, share),
-            ex_post=_part_of_ex_post(accounts.ex_post, share),
+            ex_post=replace(ex_post, reserved=ex_post.reserved + _rest(ex_post.left, share)),
             secret=None if accounts.secret is None else _part_of_secret(accounts.secret, share),
         )
         used = self.used.changed(
@@ -288,10 +288,6 @@ def _part_of_filters(account: Account, share: Fraction) -> Account:
         return each._replace(reserved=each.reserved + aside)
 
     return replace(account, filters=tuple(map(one, account.filters)))
-
-
-def _part_of_ex_post(account: ExPostAccount, share: Fraction) -> ExPostAccount:
-    return replace(account, reserved=account.reserved + _rest(account.left, share))
 
 
 def _part_of_secret(account: SecretAccount, share: Fraction) -> SecretAccount:

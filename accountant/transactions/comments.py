@@ -63,7 +63,8 @@ def say(engine: Engine, job_id: UUID, actor: Actor, text: str, asks: bool = Fals
         if asks and not waits:
             state = "expired" if late else job.state.replace("_", " ")
             raise Conflict(f"the job is {state}, not awaiting approval")
-        if _count(connection, job_id) >= MOST_COMMENTS:
+        those_before = select(func.count()).where(comments.c.job_id == job_id)
+        if connection.execute(those_before).scalar_one() >= MOST_COMMENTS:
             raise Conflict(f"the job has {MOST_COMMENTS} comments, and takes no more")
         answers = waits and job.analyst_id == actor.id and asked_back(connection, job_id)
         kind = "question" if asks else "answer" if answers else "comment"
@@ -86,11 +87,6 @@ def asked_back(connection: Connection, job_id: UUID) -> bool:
     turns = select(comments.c.kind).where(comments.c.job_id == job_id, comments.c.kind.in_(TURNS))
     last = turns.order_by(comments.c.created_at.desc(), comments.c.id.desc()).limit(1)
     return connection.execute(last).scalar_one_or_none() == "question"
-
-
-def _count(connection: Connection, job_id: UUID) -> int:
-    query = select(func.count()).where(comments.c.job_id == job_id)
-    return int(connection.execute(query).scalar_one())
 
 
 def _now(connection: Connection) -> datetime:

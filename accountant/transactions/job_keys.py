@@ -15,16 +15,15 @@ import secrets
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from accountant import tables
 from accountant.core.errors import KeyMismatch
+from accountant.sealing import seal, unseal
 
 keys = tables.job_keys
 
 KEY_BYTES = 32
-_NONCE_BYTES = 12
 
 
 def hold(connection: Connection, job: Row, units: bytes) -> bytes | None:  # type: ignore[type-arg]
@@ -41,7 +40,7 @@ def hold(connection: Connection, job: Row, units: bytes) -> bytes | None:  # typ
     if job.reading_began_at is not None:
         return None
     key = secrets.token_bytes(KEY_BYTES)
-    connection.execute(insert(keys).values(job_id=job.id, sealed=_seal(units, job.id, key)))
+    connection.execute(insert(keys).values(job_id=job.id, sealed=seal(units, job.id.bytes, key)))
     return key
 
 
@@ -50,14 +49,9 @@ def forget(connection: Connection, job_id: UUID) -> None:
     connection.execute(delete(keys).where(keys.c.job_id == job_id))
 
 
-def _seal(units: bytes, job_id: UUID, key: bytes) -> bytes:
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + AESGCM(units).encrypt(nonce, key, job_id.bytes)
-
-
 def _open(units: bytes, job_id: UUID, sealed: bytes) -> bytes:
     try:
-        return AESGCM(units).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], job_id.bytes)
+        return unseal(units, job_id.bytes, sealed)
     except InvalidTag:
         raise KeyMismatch(
             "this worker's units key is not the one that the job began with; every worker needs "

@@ -9,24 +9,19 @@ lease has ended adds nothing behind what its successor read. Sealing is authenti
 the job, the part and the row's number, so that no row opens in another's place.
 """
 
-import secrets
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import Connection, Engine, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
 from accountant.core.errors import KeyMismatch, LeaseLost
 from accountant.faults import reached
+from accountant.sealing import key_for, seal, unseal
 from accountant.transactions.rows import Claim, held, show
 
 draws, parts = tables.kept_draws, tables.parts
-
-_NONCE_BYTES = 12
 
 
 def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
@@ -34,7 +29,7 @@ def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
 
     Raises LeaseLost where the lease has ended.
     """
-    sealed = _seal(claim, number, content)
+    sealed = seal(_key(claim), _place(claim, number), content)
     with engine.begin() as connection:
         show(connection, claim)
         mine = select(parts.c.number).where(*held(claim)).with_for_update()
@@ -55,7 +50,10 @@ def kept(engine: Engine, claim: Claim) -> list[bytes]:
         rows = connection.execute(query.order_by(draws.c.number)).all()
     if [row.number for row in rows] != list(range(len(rows))):
         raise KeyMismatch("kept draws of the job are missing")
-    return [_open(claim, row.number, row.sealed) for row in rows]
+    try:
+        return [unseal(_key(claim), _place(claim, row.number), row.sealed) for row in rows]
+    except InvalidTag:
+        raise KeyMismatch("kept draws of the job are not what was kept under its key") from None
 
 
 def forget(connection: Connection, job_id: UUID) -> None:
@@ -63,24 +61,11 @@ def forget(connection: Connection, job_id: UUID) -> None:
     connection.execute(delete(draws).where(draws.c.job_id == job_id))
 
 
-def _sealing(claim: Claim) -> AESGCM:
+def _key(claim: Claim) -> bytes:
     if claim.key is None:
         raise KeyMismatch("nothing is kept without the job's key")
-    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"kept draws").derive(claim.key))
+    return key_for("kept draws", claim.key)
 
 
 def _place(claim: Claim, number: int) -> bytes:
     return claim.job_id.bytes + claim.part.to_bytes(8, "big") + number.to_bytes(8, "big")
-
-
-def _seal(claim: Claim, number: int, content: bytes) -> bytes:
-    nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + _sealing(claim).encrypt(nonce, content, _place(claim, number))
-
-
-def _open(claim: Claim, number: int, sealed: bytes) -> bytes:
-    nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-    try:
-        return _sealing(claim).decrypt(nonce, content, _place(claim, number))
-    except InvalidTag:
-        raise KeyMismatch("kept draws of the job are not what was kept under its key") from None

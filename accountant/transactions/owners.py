@@ -38,11 +38,8 @@ def require(actor: Actor, policy: Policy, *roles: str) -> None:
     """Raise NotPermitted unless the actor has one of `roles` on a dataset with this policy."""
     actor.require(*roles)
     if not on(actor, policy).roles & set(roles):
-        raise NotPermitted(f"you are none of this dataset's {' and '.join(map(_list, roles))}")
-
-
-def _list(role: str) -> str:
-    return OWNERS.get(role, f"{role}s")
+        lists = " and ".join(OWNERS.get(role, f"{role}s") for role in roles)
+        raise NotPermitted(f"you are none of this dataset's {lists}")
 
 
 def overseen(actor: Any, roles: frozenset[str] = frozenset(OWNERS)) -> ColumnElement[bool]:

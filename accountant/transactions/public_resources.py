@@ -56,7 +56,9 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
         if kind == "writer":
             resources[field]["kind"] = "model"
             if row.kind == "endpoint":
-                _check_reads_nothing(job, field)
+                if not job.is_free:  # its requests would reveal what it reads
+                    problem = "an endpoint is asked by jobs that read no records"
+                    raise invalid(f"parameters.{field}", problem, "a registered language model")
                 declared = {key: row.endpoint[key] for key in ("model", "version")}
                 resources[field] |= {"kind": "endpoint", **declared}
         facts[field] = row.facts
@@ -64,13 +66,6 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
     if unfit is not None:
         raise invalid(f"parameters.{unfit.field}", unfit.problem, unfit.allowed)
     return resources
-
-
-def _check_reads_nothing(job: Candidate, field: str) -> None:
-    """Refuse an endpoint to a job that reads records: its requests would reveal them."""
-    if not job.is_free:
-        problem = "an endpoint is asked by jobs that read no records"
-        raise invalid(f"parameters.{field}", problem, "a registered language model")
 
 
 def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None:

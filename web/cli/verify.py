@@ -185,10 +185,14 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
 
     Raises VerificationFailed, or InvalidRequest for no such file or one of another format.
     """
+    from accountant.core.ledger.checkpoints import read_checkpoint
     from accountant.core.ledger.export_formats import text_lines, verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)
-    saved_checkpoints = [_checkpoint(checkpoint, pinned) for checkpoint in checkpoints]
+    saved_checkpoints = [
+        read_checkpoint(_json(checkpoint, "--checkpoint", "a checkpoint"), pinned)
+        for checkpoint in checkpoints
+    ]
     added: list[str] = []
     with _opened(file) as opened:
         try:
@@ -250,12 +254,6 @@ def _log_facts(logged: Any) -> dict[str, Any]:
         "root": place.head.root.hex(),
     }
     return {"log": {**facts, "origin": place.head.origin, "signed": signed}}
-
-
-def _checkpoint(file: str, pinned: bytes | None) -> Any:
-    from accountant.core.ledger.checkpoints import read_checkpoint
-
-    return read_checkpoint(_json(file, "--checkpoint", "a checkpoint"), pinned)
 
 
 def _check_registry(file: str, found: Any) -> None:

@@ -154,7 +154,8 @@ class Rules:
                 self._allow(entry, books)
             case EntryKind.RESERVE:
                 assert asked is not None
-                self._reserve(entry, books, asked)
+                self._check_books(entry.body, books, asked)
+                self.check_reserve(entry, asked)
             case EntryKind.REVERSAL:
                 self._check_owners(entry)
             case EntryKind.LOSS:
@@ -245,10 +246,6 @@ class Rules:
                 "it raises the allowance, and one person made it: the policy asks for two people, "
                 "or entries were lost"
             )
-
-    def _reserve(self, entry: Entry, books: Books, asked: Demand) -> None:
-        self._check_books(entry.body, books, asked)
-        self.check_reserve(entry, asked)
 
     def check_reserve(self, entry: Entry, asked: Demand) -> None:
         """Check all of a RESERVE that needs no balance: terms, lineage, asker, approver."""

@@ -136,7 +136,8 @@ def filled(parameters: Any, terms: Terms, texts: int) -> Any:
     if isinstance(parameters, Batched):
         labels = max(1, len(terms.labels))
         share = texts / sum(parameters.label_counts) if parameters.label_counts else 1.0
-        fewest = getattr(parameters, "clusters", 1) if _clustered(parameters) else 1
+        clustered = getattr(parameters, "batching", "uniform") != "uniform"
+        fewest = getattr(parameters, "clusters", 1) if clustered else 1
         full = max(fewest, texts // (labels * parameters.units))
         if parameters.batches_per_label is not None and full < parameters.batches_per_label:
             changes["batches_per_label"] = full
@@ -149,10 +150,6 @@ def filled(parameters: Any, terms: Terms, texts: int) -> Any:
     if rate is not None and terms.public_size is not None and texts < terms.public_size:
         changes["sampling_rate"] = min(1.0, rate * terms.public_size / texts)
     return parameters.model_copy(update=changes)
-
-
-def _clustered(parameters: Batched) -> bool:
-    return getattr(parameters, "batching", "uniform") != "uniform"
 
 
 def rehearsed(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def epsilon_at(event: Event, delta: float) -> Fraction | None:
     curve = _curve(event)
     if curve is not None:
         epsilons.append(min(_converted(order, cost, delta) for order, cost in curve))
-        if _closed_form(event):
+        # without samples and secret coins a divergence takes microseconds
+        if not any(isinstance(leaf, Sampled | Allocation) for leaf in releases(event)):
             least, _ = min(curve, key=lambda each: _converted(each[0], each[1], delta))
             epsilons += [
                 _near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN
@@ -181,8 +182,3 @@ def _curve(event: Event) -> tuple[tuple[float, float], ...] | None:
     if any(cost is None for _, cost in costs):
         return None
     return tuple((float(order), float(cost)) for order, cost in costs if cost is not None)
-
-
-def _closed_form(event: Event) -> bool:
-    """Return True if a divergence takes microseconds: no sample and no secret coin."""
-    return not any(isinstance(leaf, Sampled | Allocation) for leaf in releases(event))
