@@ -66,8 +66,8 @@ EVOLUTION = (
     (
         "a redacted secret without a coin",
         "accountant/core/secret_patterns.py",
-        "return TAG in fold(text).text or bool(",
-        "return bool(",
+        "if TAG in searched:",
+        "if False:",
         f"{SECPE}::test_who_carries_a_secret",
     ),
     (

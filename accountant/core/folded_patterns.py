@@ -72,7 +72,7 @@ def _folded_signs(text: str) -> str:
     literal = _literal(text)
     if literal is None:
         return text
-    folded = fold(literal).text
+    folded = fold(literal)
     if folded == text:
         return text  # a sign of the syntax, or one that folding leaves
     if text.isascii() and text.isalpha():
@@ -111,7 +111,7 @@ def _folded_member(member: str) -> str:
         member.isascii() and literal.isascii() and literal not in "` \t\n\r\f\v"
     ):
         return member
-    folded = fold(literal).text
+    folded = fold(literal)
     if len(folded) != 1:
         raise UnfoldablePattern(
             f"has {literal!r} in brackets, which is not one letter: write it as (?:a|b)"
@@ -128,7 +128,7 @@ def _folded_range(first: str, last: str) -> str:
     ):
         return f"{first}-{last}"
     ends = [_literal(end) for end in (first, last)]
-    low, high = (fold(end).text if end is not None else "" for end in ends)
+    low, high = (fold(end) if end is not None else "" for end in ends)
     if len(low) != 1 or len(high) != 1 or low > high:
         raise UnfoldablePattern(
             f"has the range {first}-{last}, which folding tears apart: list its signs"

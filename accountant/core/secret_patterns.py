@@ -1,13 +1,13 @@
 """Patterns, terms or a column that describe secrets, matched in time linear in the text.
 
 Text, terms and patterns are folded alike (text_folding), so that a secret is found however it is
-written, and its places are those of the original. A pattern runs by RE2 and is bounded in every
-way: no repetition without an upper end, no empty match, and a limit on its length, on their number,
-and on the size of the program that RE2 makes of it. What RE2 does not know (a back-reference, a
-look-around) has no linear time and is refused.
+written. A pattern runs by RE2 and is bounded in every way: no repetition without an upper end, no
+empty match, and a limit on its length, on their number, and on the size of the program that RE2
+makes of it. What RE2 does not know (a back-reference, a look-around) has no linear time and is
+refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,10 +22,8 @@ MOST_PATTERN_CHARACTERS = 500
 MOST_PROGRAM = 10_000
 MOST_TERMS = 10_000
 MOST_TERM_CHARACTERS = 200
-#: What stands in place of a secret where it is redacted.
+#: What stands in place of a secret that was redacted before.
 TAG = "[secret]"
-#: The place of a tag in a folded text: no term has a line break, and no pattern matches one.
-_BARRIER = "\n" * len(TAG)
 
 _ALLOWED = (
     f"RE2 syntax with bounded repetitions, as \\d{{4,8}}; at most {MOST_PATTERN_CHARACTERS} "
@@ -110,48 +108,28 @@ class Secrets:
     patterns: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
 
-    def spans(self, text: str, own: str = "") -> list[tuple[int, int]]:
-        """Return the spans of secrets in a text, as (start, end) in characters: in order, without
-        overlap.
-
-        A span covers whole characters: accents and invisible marks after its last letter belong to
-        it. `own`: the value of the record's secret column.
-        """
-        folded = fold(text)
-        searched = folded.text.replace(TAG, _BARRIER)
-        joined: list[tuple[int, int]] = []
-        for start, end in sorted(folded.span(*place) for place in self._places(searched, own)):
-            if joined and start < joined[-1][1]:
-                joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-            else:
-                joined.append((start, end))
-        return joined
-
     def is_in(self, text: str, own: str = "") -> bool:
-        """Return whether a text holds a secret, or the tag that stands for one."""
-        return TAG in fold(text).text or bool(self.spans(text, own))
+        """Return whether a text holds a secret, or the tag that stands for one.
 
-    def redacted(self, text: str, own: str = "") -> str:
-        """Return the text with TAG in place of every secret."""
-        redacted_text, place = [], 0
-        for start, end in self.spans(text, own):
-            redacted_text += [text[place:start], TAG]
-            place = end
-        return "".join([*redacted_text, text[place:]])
-
-    def _places(self, searched: str, own: str) -> Iterator[tuple[int, int]]:
-        """Yield the places of secrets in a folded text; they may overlap."""
-        for pattern in self.patterns:
-            for match in _compiled(pattern).finditer(searched):
-                if match.start() < match.end():
-                    yield match.span()
+        `own`: the value of the record's secret column.
+        """
+        searched = fold(text)
+        if TAG in searched:
+            return True
+        if any(
+            match.start() < match.end()
+            for pattern in self.patterns
+            for match in _compiled(pattern).finditer(searched)
+        ):
+            return True
         matchers = [_matcher(self.terms)] if self.terms else []
         if _folded_term(own):
             matchers.append(_matcher.__wrapped__((own,)))  # not kept: it is of one record
-        for matcher in matchers:
-            for _, start, end in matcher.find_matches_as_indexes(searched, overlapping=True):
-                if _is_whole(searched, start, end):
-                    yield start, end
+        return any(
+            _is_whole(searched, start, end)
+            for matcher in matchers
+            for _, start, end in matcher.find_matches_as_indexes(searched, overlapping=True)
+        )
 
 
 @lru_cache(maxsize=4)
@@ -163,7 +141,7 @@ def _matcher(terms: tuple[str, ...]) -> Any:
 
 
 def _folded_term(term: str) -> str:
-    return fold(term).text.strip()
+    return fold(term).strip()
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:

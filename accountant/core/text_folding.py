@@ -1,5 +1,4 @@
-"""Texts folded so that one spelling is found in another, with a map back to the places of the
-original.
+"""Texts folded so that one spelling is found in another.
 
     compatibility   NFKC: full width, ligatures, composed and decomposed accents
     case            full case folding; ß is ss, and every dotted or dotless i is i
@@ -10,15 +9,12 @@ original.
     nothing         soft hyphens, zero-width and directional marks, variation selectors, control
                     characters
 
-A text is folded piece by piece. A piece is a run of ASCII, a run of blanks, or a character with the
-marks that follow it. So whatever is found in the folded text covers whole characters of the
-original.
+A text is folded piece by piece, in time linear in it. A piece is a run of ASCII, a run of blanks,
+or a character with the marks that follow it.
 """
 
 import re
 import unicodedata
-from bisect import bisect_right
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import groupby
 
@@ -55,45 +51,16 @@ _JOINING = (
 _MOST_MARKS = 30
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A folded text and the places of its pieces, there and in the original."""
-
-    text: str
-    #: Where each piece begins in the folded text, and its span in the original.
-    places: list[int]
-    spans: list[tuple[int, int]]
-    #: Whether each character of the piece became one character.
-    is_plain: list[bool]
-
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span of the original that became `text[start:end]`, which is not empty."""
-        return self._character(start)[0], self._character(end - 1)[1]
-
-    def _character(self, place: int) -> tuple[int, int]:
-        piece = bisect_right(self.places, place) - 1
-        start, end = self.spans[piece]
-        if not self.is_plain[piece]:
-            return start, end
-        character = start + place - self.places[piece]
-        return character, character + 1
+def fold(text: str) -> str:
+    """Return the folded text."""
+    return _pieces().sub(_folded_piece, text)
 
 
-def fold(text: str) -> Folded:
-    """Return the folded text and its map, in time linear in the text."""
-    folded = Folded("", [], [], [])
-    parts, place = [], 0
-    for match in _pieces().finditer(text):
-        piece = match.group()
-        if match.lastgroup == "plain":
-            parts.append(piece.lower().replace("`", "'"))
-        else:
-            parts.append(" " if match.lastgroup == "blanks" else _folded(piece))
-        folded.places.append(place)
-        folded.spans.append(match.span())
-        folded.is_plain.append(match.lastgroup == "plain")
-        place += len(parts[-1])
-    return replace(folded, text="".join(parts))
+def _folded_piece(match: re.Match[str]) -> str:
+    piece = match.group()
+    if match.lastgroup == "plain":
+        return piece.lower().replace("`", "'")
+    return " " if match.lastgroup == "blanks" else _folded(piece)
 
 
 def is_word_character(character: str) -> bool:

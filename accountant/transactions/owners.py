@@ -55,12 +55,10 @@ def overseen(actor: Any, roles: frozenset[str] = frozenset(OWNERS)) -> ColumnEle
     return or_(*conditions) if conditions else literal(False)
 
 
-def oversees(
-    connection: Connection, actor: Actor, dataset_id: UUID, roles: frozenset[str] = STEWARD
-) -> bool:
-    """Return True if the actor has one of `roles` on the dataset; steward where none are given."""
+def oversees(connection: Connection, actor: Actor, dataset_id: UUID) -> bool:
+    """Return True if the actor is a steward of the dataset."""
     query = select(tables.datasets.c.id).where(
-        tables.datasets.c.id == dataset_id, overseen(actor, roles)
+        tables.datasets.c.id == dataset_id, overseen(actor, STEWARD)
     )
     return connection.execute(query).first() is not None
 

@@ -2,6 +2,7 @@
 only.
 """
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -281,7 +282,7 @@ def test_who_carries_a_secret(text, own, carrying):
     coin.
     """
     assert carries(SECRETS, Record("u", None, text, secret=own)) is carrying
-    redacted = Record("u", None, SECRETS.redacted(text, own))
+    redacted = Record("u", None, re.sub("4711|Zanzibar|Novak", TAG, text))
     assert carries(SECRETS, redacted) is carrying
 
 
