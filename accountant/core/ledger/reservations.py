@@ -44,16 +44,19 @@ SHAPES = 4096
 
 def by_value(function: Callable[..., T]) -> Callable[..., T]:
     """Keep what a function returns for JSON values, by all of their bytes."""
-    known: dict[bytes, T] = {}
+    known: dict[bytes, tuple[T]] = {}
 
     @wraps(function)
     def kept(*values: Any) -> T:
         key = marshal.dumps(values, 2)  # a version that writes each value out, and refers to none
-        if key not in known:
-            if len(known) >= SHAPES:
-                known.clear()
-            known[key] = function(*values)
-        return known[key]
+        found = known.get(key)
+        if found is not None:
+            return found[0]
+        result = function(*values)
+        if len(known) >= SHAPES:  # whatever other threads do, nothing is read of it after this
+            known.clear()
+        known[key] = (result,)
+        return result
 
     return kept
 
