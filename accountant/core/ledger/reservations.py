@@ -49,9 +49,9 @@ def by_value(function: Callable[..., T]) -> Callable[..., T]:
     @wraps(function)
     def kept(*values: Any) -> T:
         key = marshal.dumps(values, 2)  # a version that writes each value out, and refers to none
-        found = known.get(key)
-        if found is not None:
-            return found[0]
+        earlier = known.get(key)
+        if earlier is not None:
+            return earlier[0]
         result = function(*values)
         if len(known) >= SHAPES:  # whatever other threads do, nothing is read of it after this
             known.clear()
@@ -157,13 +157,15 @@ def move(
 def settle(account: Account, held: Costs, charged: Costs) -> Account:
     """Move what is charged of a reservation to spent, and take the rest off. None stays closed."""
     moved = []
-    for each in account.filters:
-        freed, cost = held[each.filter.kind], charged[each.filter.kind]
+    for filter_ in account.filters:
+        freed, cost = held[filter_.filter.kind], charged[filter_.filter.kind]
         if freed is None or cost is None:
-            moved.append(each)
+            moved.append(filter_)
         else:
-            spent, reserved = each.spent + cost, each.reserved - freed
-            moved.append(FilterAccount(each.filter, each.limit, spent, reserved, each.closed))
+            spent, reserved = filter_.spent + cost, filter_.reserved - freed
+            moved.append(
+                FilterAccount(filter_.filter, filter_.limit, spent, reserved, filter_.closed)
+            )
     return Account(account.epsilon, account.delta, tuple(moved))
 
 
