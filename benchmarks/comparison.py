@@ -227,6 +227,19 @@ ROWS: Mapping[str, Row] = {
     "aug-pe": ("aug-pe", aug_pe),
     "secpe": ("secpe", secpe),
 }
+
+
+def narrow(**one: Any) -> Row:
+    """Support and allocation, with one setting changed."""
+    return PREDICTION, lambda case, epsilon: prediction(case, epsilon, True, **{**NARROW, **one})
+
+
+#: Run where --row names them.
+SWEEP: Mapping[str, Row] = {
+    **{f"clip {c:g}": narrow(clip=c) for c in (2.0, 3.0, 6.0, 9.0)},
+    **{f"temperature {t:g}": narrow(temperature=t) for t in (0.8, 1.5)},
+    **{f"top_k {k or 'all'}": narrow(top_k=k) for k in (20, 400, 0)},
+}
 FIRST = ("zero-shot", "paper", "support + allocation")
 SAME_AT_ANY_EPSILON = ("zero-shot", "fixed shots")
 
@@ -291,7 +304,7 @@ def figures_of(options: argparse.Namespace, each: Cell, ends: float) -> dict[str
 
 def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
     """Run one job and return its figures; why there are none, where it writes nothing."""
-    mechanism, build = ROWS[name]
+    mechanism, build = {**ROWS, **SWEEP}[name]
     began = time.process_time()
     torch.manual_seed(seed)
     spent: dict[str, Any] = {"epsilon": 0.0}
@@ -319,9 +332,15 @@ def cell(case: Case, name: str, epsilon: float, seed: int) -> dict[str, Any]:
         "epsilon": spent["epsilon"],
         "ex post": spent.get("ex_post_epsilon"),
         "seconds": seconds,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": device(case.model),
     }
     return {key: round(v, 3) if isinstance(v, float) else v for key, v in found.items()}
+
+
+def device(model: models.LocalModel) -> str:
+    """What a cell ran on, and in which type."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return f"{name} in {str(model.network.dtype).removeprefix('torch.')}"
 
 
 def likeness(case: Case, texts: Sequence[str], seed: int) -> float | None:
@@ -357,7 +376,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--seconds", type=float, help="after which no further cell begins")
     parser.add_argument("--dataset", action="append", choices=PROMPTS)
-    parser.add_argument("--row", action="append", choices=ROWS)
+    parser.add_argument("--row", action="append", choices=[*ROWS, *SWEEP])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gib", type=float, help="memory for contexts of each process")
@@ -374,8 +393,9 @@ def main() -> None:
     small, full = (
         {each.key for each in cells(options_of([model, *which]))} for which in (["--small"], [])
     )
-    PAGE.write_text(comparison_page.page(known, small, full, list(ROWS)), "utf-8")
-    comparison_page.plots(known, list(ROWS), IMAGES)
+    rows = [*ROWS, *SWEEP]
+    PAGE.write_text(comparison_page.page(known, small, full, rows), "utf-8")
+    comparison_page.plots({key: known[key] for key in full & known.keys()}, rows, IMAGES)
     comparison_page.main()
 
 

@@ -104,8 +104,9 @@ def table(cells: Mapping[Key, Cell], epsilon: str, size: str, rows: Sequence[str
 def pairs(cells: Mapping[Key, Cell]) -> list[str]:
     """The paper's setting against support and allocation, corpus by corpus, at ε 3."""
     lines = [
-        "| corpus | texts: paper | both | loss: paper | both | label: paper | both |",
-        f"|{'---|' * 7}",
+        "| corpus | texts: paper | both | ε: paper | both | loss: paper | both "
+        "| label: paper | both |",
+        f"|{'---|' * 9}",
     ]
     for key in cells:
         other = (*key[:2], "support + allocation", *key[3:])
@@ -113,7 +114,9 @@ def pairs(cells: Mapping[Key, Cell]) -> list[str]:
             losses = [mean([excess(cells, each)]) for each in (key, other)]
             labels = [mean([cells[each].get("right label")]) for each in (key, other)]
             texts = [str(cells[each]["texts"]) for each in (key, other)]
-            lines.append(f"| {key[1]}, {key[5]} | {' | '.join(texts + losses + labels)} |")
+            spent = [mean([cells[each]["epsilon"]]) for each in (key, other)]
+            figures = texts + spent + losses + labels
+            lines.append(f"| {key[1]}, {key[5]} | {' | '.join(figures)} |")
     return lines
 
 
