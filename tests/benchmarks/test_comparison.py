@@ -22,7 +22,12 @@ SAMPLE = Path(workers.__file__).parent / "sample" / "model"
 CELLS = {
     "m|imdb|zero-shot|3|1|128-8-16": {"texts": 8, "loss": 4.0, "right label": 0.5},
     "m|imdb|paper|3|1|128-8-16": {"texts": 2, "loss": 9.0, "right label": 0.25, "epsilon": 3.0},
-    "m|imdb|support + allocation|3|1|128-8-16": {"texts": 8, "loss": 4.5, "right label": 0.75},
+    "m|imdb|support + allocation|3|1|128-8-16": {
+        "texts": 8,
+        "loss": 4.5,
+        "right label": 0.75,
+        "epsilon": 1.2,
+    },
     "m|imdb|epsvec|3|1|128-8-16": {"texts": 0, "why": "nobody swept it"},
 }
 
@@ -72,7 +77,7 @@ def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
     whole = {"m|imdb|zero-shot|3|1|2000-100-48": {"texts": 100, "loss": 4.0}}
     text = comparison_page.page(CELLS | whole, {*CELLS, "another"}, {*whole, "a", "b"}, rows)
     assert "It has run 4\nof the 5 cells of `--small`, and 1 of the 3 of a whole run" in text
-    assert "| imdb, 128-8-16 | 2 | 8 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
+    assert "| imdb, 128-8-16 | 2 | 8 | 3.00 | 1.20 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
     assert "imdb epsvec: nobody swept it" in text
     assert len(text.split()) <= 900
 
