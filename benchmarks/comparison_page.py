@@ -37,7 +37,8 @@ counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)
 ## Figures
 
 A cell is one job by its own runner at its own price. A table shows means over a row's
-cells. Rows with fewer cells are of fewer corpora, and can't be compared with others.
+cells. Rows with fewer cells are of fewer corpora, and can't be compared with others. Sizes and rows
+are options: `--records`, `--texts`, `--tokens`, `--row "clip 6"`.
 
 - *Loss*: of a text's own tokens under the model without a record, minus zero-shot's; the lower, the
   more fluent.

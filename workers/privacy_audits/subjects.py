@@ -12,10 +12,10 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
+from accountant.core.ledger.accounts import demand
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.privacy.secrets import SecretRelease
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
 from workers.data.records import Counts, Place, Record, Records, Within
@@ -52,8 +52,8 @@ class Subject:
 
     def meter(self, kind: type[Meter] = Meter) -> Meter:
         """Return a meter for the price, as a worker makes one."""
-        stated = self.price.secret and SecretRelease.from_json(self.price.secret["release"])
-        return kind(self.price.dp or FREE, self.price.ex_post_draws, False, stated or None)
+        secret = demand(self.price).secret
+        return kind(self.price.dp or FREE, self.price.ex_post_draws, False, secret)
 
     def run(self, records: Records, meter: Meter) -> list[Text]:
         """Return everything that the mechanism's own runner writes about `records`."""
