@@ -9,13 +9,16 @@ calls the plain model with its growing cache, clips and averages the logits of a
 one token for them. The engine does what a job does: exact sums on the grid and an exact draw. All
 read the same prompts, which have no beginning in common, in the same type, on one thread; they take
 turns within each round, in processor time (on CUDA the wall's), so that whatever else runs slows
-each of them. Printed are medians of the rounds' ratios.
+each of them. Printed are medians of the rounds' ratios. Last is the reading of 16 rounds, which
+keep what they read, by that of one.
 """
 
 import argparse
 import copy
 import statistics
 from collections.abc import Iterator
+from functools import partial
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.decoding import CLIP, DEVICE, TEMPERATURE, clock, line, random_llama, token_of
 from workers import sample
-from workers.engine import Batch, Decoder, Shape, prepare, sizes
+from workers.engine import Batch, Decoder, KeptContexts, Shape, prepare, sizes
 from workers.engine.aggregation import Mean
 from workers.engine.sizing import default_memory
 
@@ -38,13 +41,12 @@ class Work:
     def __init__(self, plain: Any, rows: int) -> None:
         self.plain = plain.eval().requires_grad_(False).to(DEVICE)
         self.structure = prepare(copy.deepcopy(self.plain))
-        random = torch.Generator().manual_seed(3)
-        self.ids = torch.randint(3, self.structure.vocabulary, (rows, LENGTH), generator=random).to(
-            DEVICE
-        )
+        random, most = torch.Generator().manual_seed(3), self.structure.vocabulary
+        self.ids = torch.randint(3, most, (rows, LENGTH), generator=random).to(DEVICE)
         self.shape = Shape(0, LENGTH, STEPS)
         # As a job's: one batch, and the memory that a worker has unless told otherwise.
-        self.sizes = sizes(self.structure.network, self.shape, rows, 1, default_memory([DEVICE]))
+        self.memory = default_memory([DEVICE])
+        self.sizes = sizes(self.structure.network, self.shape, rows, 1, self.memory)
 
     @torch.inference_mode()
     def generate(self) -> None:
@@ -74,8 +76,7 @@ class Work:
 
     def engine(self) -> None:
         """A batch as a job decodes it."""
-        batch = Batch(self.ids.tolist())
-        decoder = Decoder(self.structure, [batch], self.shape, self.sizes)
+        decoder = Decoder(self.structure, [Batch(self.ids.tolist())], self.shape, self.sizes)
         given = decoder.read()
         for step in range(STEPS):
             mean = Mean(CLIP, self.structure.vocabulary)
@@ -85,9 +86,21 @@ class Work:
             if step < STEPS - 1:
                 given = decoder.step({0: token})
 
+    def read(self, rounds: int) -> None:
+        """All prompts in so many rounds of a job, a quarter of each prompt a common prefix."""
+        begin, ids = LENGTH // 4, self.ids.tolist()
+        shape = Shape(begin, LENGTH - begin, STEPS)
+        batch = Batch([own[begin:] for own in ids], ids[0][:begin])
+        kept = KeptContexts(self.structure, shape, self.memory) if rounds > 1 else None
+        for _ in range(rounds):
+            if kept is not None:
+                kept.begin_round()
+            list(Decoder(self.structure, [batch], shape, self.sizes, fixed=True, kept=kept).read())
+
     def compared(self, rounds: int) -> dict[str, list[float]]:
         """Seconds of each alternative in every round, after one round that is left out."""
         alternatives = {"generate": self.generate, "hand": self.by_hand, "engine": self.engine}
+        alternatives |= {"16 rounds": partial(self.read, 16), "one": partial(self.read, 1)}
         times: dict[str, list[float]] = {name: [] for name in alternatives}
         for _ in range(rounds + 1):
             for name, run in alternatives.items():
@@ -118,29 +131,16 @@ def main() -> None:
     options = own.parse_args()
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    print(
-        f"{DEVICE.type}, torch {torch.__version__}, {options.rows} prompts of {LENGTH} tokens, "
-        f"{STEPS} steps"
-    )
-    line(
-        "model",
-        "type",
-        "generate by engine",
-        "hand-written by engine",
-        "seconds: generate, hand, engine",
-    )
-    line(*["---"] * 5)
+    print(f"{DEVICE.type}, torch {torch.__version__}, {options.rows} x {LENGTH} + {STEPS} tokens")
+    compared = [("generate", "engine"), ("hand", "engine"), ("16 rounds", "one")]
+    line("model", "type", *map(" by ".join, compared), "seconds: generate, hand, engine, 16, one")
+    line(*["---"] * 6)
     for name, plain in plain_models(options):
         if options.only and not any(name.startswith(each) for each in options.only):
             continue
         for dtype in options.dtype:
             times = Work(plain.to(getattr(torch, dtype)), options.rows).compared(options.rounds)
-            ratios = [
-                statistics.median(
-                    one / own for one, own in zip(times[other], times["engine"], strict=True)
-                )
-                for other in ("generate", "hand")
-            ]
+            ratios = [statistics.median(map(truediv, times[a], times[b])) for a, b in compared]
             seconds = ", ".join(f"{statistics.median(each):.3g}" for each in times.values())
             line(name, dtype, *(f"{ratio:.2f}" for ratio in ratios), seconds)
 

@@ -4,7 +4,6 @@ nothing else.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import torch
@@ -98,12 +97,6 @@ class Layer(CacheLayerMixin):
             )
         return own[:, :, : place.extent].to(states.device)
 
-    def spread(self, rows: slice, end: int, source: "Layer") -> None:
-        """Copy the single row of `source` into `rows`, to end before column `end`."""
-        count = source.capacity
-        self.keys[rows, :, end - count : end] = source.keys.to(self.keys.device)
-        self.values[rows, :, end - count : end] = source.values.to(self.values.device)
-
     def get_seq_length(self) -> int:
         return self.place.extent
 
@@ -128,30 +121,30 @@ class Store(Cache):
             if not layer.is_initialized:
                 layer.lazy_initialization(other.keys, other.values)
 
-    @property
-    def given(self) -> torch.dtype:
-        """The type that holds exactly what passes computed, in every layer."""
-        return reduce(torch.promote_types, (layer.given for layer in self.own))
-
-    def columns(self, rows: Sequence[int], begin: int, end: int) -> torch.Tensor:
-        """Return a copy of some columns of these rows, of all layers: (rows, numbers)."""
-        places, home = torch.tensor(list(rows)), self.own[0].keys.device
-        return torch.cat(
-            [
-                room[places.to(room.device), :, begin:end].flatten(1).to(home)
-                for layer in self.own
-                for room in (layer.keys, layer.values)
-            ],
-            dim=1,
-        )
-
-    def set_columns(self, rows: Sequence[int], begin: int, end: int, columns: torch.Tensor) -> None:
-        """Write what `columns` returned into some columns of these rows."""
-        places, first = torch.tensor(list(rows)), 0
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """Make every number zero."""
         for layer in self.own:
-            for room in (layer.keys, layer.values):
-                shape = (len(places), room.shape[1], end - begin, room.shape[3])
-                last = first + shape[1] * shape[2] * shape[3]
-                own = columns[:, first:last].reshape(shape)
-                room[places.to(room.device), :, begin:end] = own.to(room.device, room.dtype)
-                first = last
+            if layer.is_initialized:
+                layer.keys.zero_()
+                layer.values.zero_()
+
+    def part(self, rows: slice | torch.Tensor, begin: int, end: int) -> "Part":
+        """Return some columns of these rows, of all layers."""
+        rooms = [room for layer in self.own for room in (layer.keys, layer.values)]
+        return Part(rooms, rows, slice(begin, end))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of some rows of keys and values: (rows, key heads, columns, width) each."""
+
+    rooms: Sequence[torch.Tensor]
+    rows: slice | torch.Tensor  # numbers of rows are those of a source, or of the same types
+    columns: slice
+
+    def copy(self, source: "Part") -> None:
+        """Write the numbers of another part, in these types. A single row is written into each."""
+        for room, other in zip(self.rooms, source.rooms, strict=True):
+            numbers = other[source.rows, :, source.columns].to(room.device)
+            room[self.rows, :, self.columns] = numbers

@@ -92,12 +92,14 @@ class Decoder:
         fixed: bool = False,
         whole: bool = False,
         kept: KeptContexts | None = None,
+        prefixes: KeptContexts | None = None,
     ) -> None:
         """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see
         Structure.steered. `whole`: every step sees all columns, however long the texts are, so that
         what it gives does not depend on what else was written beside it. `kept`: contexts without
         soft tokens that were read in earlier rounds, of the same shape and in passes that are
-        `fixed`.
+        `fixed`; a decoder uses its memory until the next one is made. `prefixes`: those that were
+        read, by default `kept`.
 
         A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix`
         is an error.
@@ -118,12 +120,15 @@ class Decoder:
         self.some_dead = any(
             not (shape.rest and len(context)) for batch in batches for context in batch.contexts
         )
-        self.store = Store(len(model.blocks), self.count, shape.capacity)
+        if kept is None:
+            self.store = Store(len(model.blocks), self.count, shape.capacity)
+        else:
+            self.store = kept.store(self.count)
         self.columns = torch.full((self.count,), shape.prefix + shape.rest, device=model.device)
         self.tokens = torch.zeros((self.count,), dtype=torch.long, device=model.device)
         self._extent = shape.prefix + shape.rest
         self._common: int | None = None  # the column that a step writes, if it is one for all rows
-        self._prefixes(batches)
+        self._prefixes(batches, prefixes or kept)
 
     # --- laying out -----------------------------------------------------------------------------
 
@@ -167,18 +172,19 @@ class Decoder:
             rows.ids[row, self.shape.rest - len(own) :] = torch.tensor(own, device=device)
 
     @torch.inference_mode()
-    def _prefixes(self, batches: Sequence[Batch]) -> None:
+    def _prefixes(self, batches: Sequence[Batch], kept: KeptContexts | None) -> None:
         """Read each prefix once, as a single row, and copy it to the rows of its batches."""
         read: dict[tuple[int, ...], Store] = {}
+        end = self.shape.prefix
         for state, batch in zip(self.batches, batches, strict=True):
-            prefix = tuple(batch.prefix)
-            if not prefix or not batch.contexts:
+            ids, count = tuple(batch.prefix), len(batch.prefix)
+            if not ids or not batch.contexts:
                 continue
-            if prefix not in read:
-                read[prefix] = self._read_prefix(prefix)
-            self.store.reserve(read[prefix])
-            for layer, source in zip(self.store.own, read[prefix].own, strict=True):
-                layer.spread(state.rows, self.shape.prefix, source)
+            if ids not in read:
+                read[ids] = kept.prefix(ids, self._read_prefix) if kept else self._read_prefix(ids)
+            self.store.reserve(read[ids])
+            own = self.store.part(state.rows, end - count, end)
+            own.copy(read[ids].part(slice(1), 0, count))
 
     def _read_prefix(self, prefix: tuple[int, ...]) -> Store:
         alone = Store(len(self.model.blocks), 1, len(prefix))
@@ -245,35 +251,36 @@ class Decoder:
         """Read the contexts that are not kept, and take the others; returns the head's input for
         the last token of each: (rows, hidden).
         """
-        model, begin = self.model, self.shape.prefix
+        model, size = self.model, self.reading
         last = torch.zeros((self.count, model.hidden), dtype=model.dtype, device=model.device)
         places = [kept.place(key) for key in self.keys]
         missing = [row for row, place in enumerate(places) if place is None]
-        known = [row for row, place in enumerate(places) if place is not None]
-        apart = Store(len(model.blocks), self.reading, self.shape.capacity)
-        for first in range(0, len(missing), self.reading):
-            rows = missing[first : first + self.reading]
-            states = self._read_apart(apart, rows)
-            kept.keep([self.keys[row] for row in rows], apart, states)
-            last[rows] = states
         if kept.like is not None:
             self.store.reserve(kept.like)
-        for first in range(0, len(known), self.reading):
-            rows = known[first : first + self.reading]
-            columns, states = kept.take([places[row] or 0 for row in rows], model.hidden)
-            self.store.set_columns(rows, begin, begin + self.shape.rest, columns)
-            last[rows] = states.to(last.device, last.dtype)
+        for first in range(0, len(places), size):
+            some = places[first : first + size]
+            if any(place is not None for place in some):
+                # rows of the missing are written over
+                rows = slice(first, first + len(some))
+                last[rows] = kept.take(rows, [place or 0 for place in some], self.store)
+        apart = Store(len(model.blocks), size, self.shape.capacity)
+        for first in range(0, len(missing), size):
+            unread = missing[first : first + size]
+            states = self._read_apart(apart, unread)
+            kept.keep([self.keys[row] for row in unread], apart, states)
+            last[unread] = states
         return last
 
     def _read_apart(self, apart: Store, rows: Sequence[int]) -> torch.Tensor:
         """Read the rests of `rows`, wherever they stand, in a pass that `apart` has room for."""
         begin, end, count = self.shape.prefix, self.shape.prefix + self.shape.rest, len(rows)
+        own = torch.tensor(rows)
         ids = self.rows.ids.new_zeros((self.reading, self.shape.rest))
         positions = self.rows.positions.new_full((self.reading, end), -1)
         ids[:count], positions[:count] = self.rows.ids[rows], self.rows.positions[rows, :end]
         if begin and self.store.own[0].is_initialized:
             apart.reserve(self.store)
-            apart.set_columns(range(count), 0, begin, self.store.columns(rows, 0, begin))
+            apart.part(slice(count), 0, begin).copy(self.store.part(own, 0, begin))
         place = apart.place
         place.rows, place.columns, place.extent = slice(0, self.reading), begin, end
         masks = self._masks(positions[:, begin:], positions, begin)
@@ -284,7 +291,7 @@ class Decoder:
                 raise
             raise PassTooLarge(self.reading) from None
         self.store.reserve(apart)
-        self.store.set_columns(rows, begin, end, apart.columns(range(count), begin, end))
+        self.store.part(own, begin, end).copy(apart.part(slice(count), begin, end))
         return states[:count, -1]
 
     def _append(self, rows: slice) -> torch.Tensor:

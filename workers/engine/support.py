@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from workers.engine.decoder import Batch, Decoder
+from workers.engine.kept_contexts import KeptContexts
 from workers.engine.sizing import Shape, Sizes, sizes
 from workers.engine.structure import Structure
 
@@ -36,8 +37,11 @@ class PublicContexts:
         text: int,
         memory: int,
         endings: Endings,
+        prefixes: KeptContexts | None = None,
     ) -> None:
-        """`contexts`: token ids, one context a batch. `text`: the public length of one text."""
+        """`contexts`: token ids, one context a batch. `text`: the public length of one text.
+        `prefixes`: those that earlier rounds read.
+        """
         self.endings, self.written = endings, [0] * len(contexts)
         # What several batches share is read once; each has a token of its own.
         batches = [Batch([ids[-1:]], ids[:-1]) for ids in contexts]
@@ -45,7 +49,9 @@ class PublicContexts:
         chosen = sizes(model.network, shape, 1, len(batches), memory)
         # How many there are is public, so no row of theirs has to be filled up.
         chosen = replace(chosen, rows=min(chosen.rows, max(1, len(batches))))
-        self.decoder = Decoder(model, batches, shape, chosen, fixed=True, whole=True)
+        self.decoder = Decoder(
+            model, batches, shape, chosen, fixed=True, whole=True, prefixes=prefixes
+        )
 
     def read(self) -> dict[int, torch.Tensor]:
         """Read all contexts: for each batch the logits of its texts' first token, (vocabulary,)."""

@@ -242,7 +242,9 @@ def _pair(
     return _Pair(
         parameters,
         Decoder(model.structure, private, shape, chosen, fixed=fixed, kept=kept),
-        PublicContexts(model.structure, contexts, parameters.max_tokens, model.memory_bytes, ends),
+        PublicContexts(
+            model.structure, contexts, parameters.max_tokens, model.memory_bytes, ends, kept
+        ),
     )
 
 

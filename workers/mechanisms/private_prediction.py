@@ -239,7 +239,8 @@ class Contexts:
         decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed, kept=kept)
         public = [self.without_record(label) for (label, _), _ in group]
         room = model.memory_bytes
-        contexts = PublicContexts(model.structure, public, shape.text, room, self.endings(model))
+        ends = self.endings(model)
+        contexts = PublicContexts(model.structure, public, shape.text, room, ends, kept)
         return _Group(self.parameters, decoder, Supports(contexts, self.parameters.top_k))
 
     def endings(self, model: LocalModel) -> Endings:

@@ -2,6 +2,7 @@
 shape.
 """
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from workers.data.records import Record, Records
 from workers.engine import Batch, KeptContexts, Shape, Sizes, cache_bytes
 from workers.engine import decoder as decoding
 from workers.engine.aggregation import Mean
+from workers.engine.kept_contexts import PREFIXES
 from workers.engine.steadiness import Unsteady
 from workers.interface import Progress
 from workers.mechanisms import invisible_ink, private_prediction
@@ -266,10 +268,13 @@ def test_a_device_on_which_records_act_on_one_another_runs_no_such_job(model, na
 def test_a_round_draws_from_the_same_bits_whether_its_prompts_were_kept(
     model, monkeypatch, name, room
 ):
-    """With room for three contexts the others are read again: no law and no draw differs."""
+    """With room for three contexts the others are read again: no law and no draw differs. A prefix
+    is read once, be it of private or of public contexts.
+    """
     laws: list[bytes] = []
     read = []
-    real = decoding.Decoder._read_apart
+    prefixes: list[tuple[int, ...]] = []
+    real, real_prefix = decoding.Decoder._read_apart, decoding.Decoder._read_prefix
 
     def drawn(scores, _scale):
         laws.append(scores.tobytes())
@@ -279,15 +284,22 @@ def test_a_round_draws_from_the_same_bits_whether_its_prompts_were_kept(
         read.append(len(rows))
         return real(self, apart, rows)
 
+    def noted(self, prefix):
+        prefixes.append(prefix)
+        return real_prefix(self, prefix)
+
     monkeypatch.setattr("workers.noise.meter.draw", drawn)
+    monkeypatch.setattr(decoding.Decoder, "_read_prefix", noted)
     texts = [Record(f"u{i}", "ab"[i % 2], f"{i} soups were cold.") for i in range(24)]
     data, terms = Records(("a", "b"), tuple(texts), b"k" * 32), Terms(labels=("a", "b"))
     with monkeypatch.context() as again:
         again.setattr(decoding.Decoder, "_recall", None)  # every round reads all of its prompts
         again.setattr(RUNNERS[name].__module__ + ".KeptContexts", lambda *_: None)
-        run(name, model, terms, data, rounds=3, batches_to_run=K)
+        run(name, model, terms, data, rounds=3, batches_to_run=K, template="Of {label}: {record}")
     plain = list(laws)
+    assert set(Counter(prefixes).values()) == {3}
     laws.clear()
+    prefixes.clear()
     monkeypatch.setattr(decoding.Decoder, "_read_apart", counted)
     real_room = KeptContexts.__init__
 
@@ -297,8 +309,9 @@ def test_a_round_draws_from_the_same_bits_whether_its_prompts_were_kept(
         self.bytes = room * each
 
     monkeypatch.setattr(KeptContexts, "__init__", small)
-    run(name, model, terms, data, rounds=3, batches_to_run=K)
+    run(name, model, terms, data, rounds=3, batches_to_run=K, template="Of {label}: {record}")
     assert laws == plain
+    assert set(Counter(prefixes).values()) == {1}
     assert sum(read) == 24 + 2 * max(0, 24 - room)
 
 
@@ -319,3 +332,42 @@ def test_a_context_serves_from_the_next_round_on(model):
     kept.begin_round()
     assert read() == [1, 1]
     assert kept.used == 2
+
+
+def test_nothing_of_a_round_stays_in_memory_that_the_next_one_uses(model):
+    """A context without a finite number would else make all that stand in its row so."""
+    kept = KeptContexts(model.structure, Shape(1, 2, 2), 2**20)
+
+    @torch.inference_mode()
+    def written() -> torch.Tensor:
+        kept.begin_round()
+        decoder = decoding.Decoder(
+            model.structure,
+            [Batch([[5, 6], [7]], [4])],
+            Shape(1, 2, 2),
+            Sizes(16, 16, 1),
+            fixed=True,
+            whole=True,
+            kept=kept,
+        )
+        list(decoder.read())
+        (_, values), *_ = decoder.step({0: 8})
+        for layer in decoder.store.own:
+            layer.keys.fill_(torch.nan)
+            layer.values.fill_(torch.nan)
+        return values
+
+    assert torch.equal(written(), written())
+
+
+def test_prefixes_are_kept_while_there_is_room(model):
+    each = cache_bytes(model.network, 2)
+    kept = KeptContexts(model.structure, Shape(2, 2, 1), 2 * each * PREFIXES)
+    read = []
+
+    def prefix(ids: tuple[int, ...]) -> None:
+        read.append(ids)
+
+    for ids in ((1, 2), (3, 4), (5, 6), (1, 2), (3, 4), (5, 6)):
+        kept.prefix(ids, prefix)
+    assert read == [(1, 2), (3, 4), (5, 6), (5, 6)]
