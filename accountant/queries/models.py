@@ -1,5 +1,6 @@
 """Registered models as a viewer may see them."""
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import Engine, Select, select
@@ -21,6 +22,23 @@ def models(
         select(tables.models), [tables.models.c.name], limit, after, descending=False
     )
     return _models(engine, viewer, query)
+
+
+def serving(
+    engine: Engine, viewer: Actor, admitted: Collection[str], kinds: Collection[str]
+) -> list[Model]:
+    """Return the models of these kinds that are ready, the largest first: it writes best.
+
+    `admitted`: the names that a policy admits; none of them: all.
+    """
+    found = [
+        model
+        for model in models(engine, viewer)
+        if model.state == "ready"
+        and model.kind in kinds
+        and model.name in (admitted or [model.name])
+    ]
+    return sorted(found, key=lambda model: -(model.facts or {}).get("parameters", 0))
 
 
 def model(engine: Engine, name: str, viewer: Actor) -> Model:

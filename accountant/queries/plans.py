@@ -53,7 +53,7 @@ def proposal_on(
     """Return what to ask for on a dataset, and what it would be worth. Changes nothing.
 
     `share`: at most this part of what is left; None: the smallest of `SHARES` whose proposal is
-    good, or as good as that of all. `model`: None takes the first that is ready and admitted.
+    good, or as good as that of all. `model`: None takes the largest that is ready and admitted.
     `mechanism`: None takes the one of the best outlook. `label_counts`: noisy ones that a job
     published.
     Raises NotFound and InvalidRequest.
@@ -108,11 +108,9 @@ def _model(
     engine: Engine, viewer: Actor, policy: Policy, named: str | None
 ) -> tuple[str | None, Mapping[str, Any]]:
     """Return the name and the public facts of the model that would run it; None: there is none."""
-    for each in models.models(engine, viewer):
-        ready = each.kind == "language" and each.state == "ready"
-        admitted = not policy.models or each.name in policy.models
-        if ready and admitted and named in (None, each.name):
-            return each.name, each.facts or {}
+    for model in models.serving(engine, viewer, policy.models, ("language",)):
+        if named in (None, model.name):
+            return model.name, model.facts or {}
     if named is not None:
         raise invalid("model", f"{named[:80]!r} is not ready here", "a registered language model")
     return None, {}

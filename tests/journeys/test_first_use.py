@@ -23,6 +23,7 @@ import pytest
 CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "client.md").read_text()
+README = (ROOT / "README.md").read_text()
 NOTEBOOK = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())
 PASSWORD = "a long enough password"
 pytestmark = pytest.mark.slow
@@ -239,6 +240,30 @@ def check(shell: Shell, command: str, expected: str) -> None:
     assert done.returncode == (int(code[1]) if code else 0), (command, done.stdout)
     pattern = re.escape(expected.replace(code[0] if code else "\0", "")).replace("…", "(?:.|\n)*?")
     assert re.fullmatch(pattern, done.stdout), (command, done.stdout, expected)
+
+
+def test_a_file_of_ones_own_by_the_commands_of_the_readme(signed_in: Shell) -> None:
+    """All but those that set the stack up and bring a model: the job here counts, without one."""
+    (signed_in.folder / "data").mkdir()
+    rows = "".join(f"{('surgery', 'medicine')[row % 2]},a note no. {row}\n" for row in range(200))
+    (signed_in.folder / "data" / "notes.csv").write_text("ward,text\n" + rows)
+    job = {
+        "dataset": "notes",
+        "mechanism": "noisy-count",
+        "purpose": "how many notes",
+        "model": None,
+    }
+    parameters = {"noise": "laplace", "noise_multiplier": 10, "per": "label"}
+    (signed_in.folder / "job.json").write_text(json.dumps({**job, "parameters": parameters}))
+    block = README.partition("## Your own data\n\n")[2].partition("\n\n")[0]
+    commands = [line.strip() for line in block.splitlines()]
+    own = [line for line in commands if not re.match(r"\. |exchequer (stack|model)", line)]
+    assert len(own) == len(commands) - 3 > 4
+    for line in own:
+        who = {"HOME": str(signed_in.folder), "EXCHEQUER_PROFILE": "steward"}
+        done = signed_in(line, **who)
+        assert done.returncode == 0, (line, done.stdout)
+    assert "verify: ok" in done.stdout
 
 
 @pytest.mark.release  # the walk-through calls what its cells call

@@ -12,9 +12,10 @@ from rich.table import Table
 from accountant.core.errors import invalid
 from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.units import percent_up
+from accountant.settings import load
 from web.cli.answers import Answer
 from web.cli.options import DatasetName, Wait
-from web.cli.output import Failed, err, facts, table
+from web.cli.output import Failed, err, facts, note, table
 from web.cli.price import split
 from web.cli.session import connect
 from web.client.api import Api
@@ -23,6 +24,13 @@ CHECK_SECONDS = 600.0
 LOOK_SECONDS = 0.3
 FILES_SHOWN = 5
 
+DataAddress = Annotated[
+    str,
+    typer.Option(
+        help="File, folder or address that the workers may open. "
+        "Any other file is sent to the service."
+    ),
+]
 UnitSpelling = Annotated[
     str,
     typer.Option(
@@ -40,9 +48,7 @@ MissingUnits = Annotated[
 
 def add_dataset(
     name: str,
-    uri: Annotated[
-        str | None, typer.Option(help="File, folder or address that the workers may open.")
-    ] = None,
+    uri: DataAddress | None = None,
     elsewhere: Annotated[
         bool, typer.Option("--elsewhere", help="The data never comes here, and no job reads it.")
     ] = False,
@@ -89,7 +95,6 @@ def add_dataset(
         raise invalid("--uri", "it goes with no --elsewhere", "an address, or --elsewhere alone")
     declaration = {
         "name": name,
-        "uri": None if uri is None else local_address(uri),
         "label_column": label_column,
         "labels": split(labels or ""),
         "text_template": text_template,
@@ -108,7 +113,8 @@ def add_dataset(
         "policy": {"auto_approve_epsilon": auto_approve},
     }
     with connect() as client:
-        client.add_dataset(declaration)
+        address = None if uri is None else address_of_data(client, uri)
+        client.add_dataset({**declaration, "uri": address})
         dataset = wait_for_dataset(client, name) if wait else client.dataset(name)
     yield from _checked(dataset)
 
@@ -119,7 +125,7 @@ def _lines(path: Path) -> list[str]:
 
 def correct_dataset(
     name: DatasetName,
-    uri: Annotated[str | None, typer.Option(help="Where the right data lies.")] = None,
+    uri: DataAddress | None = None,
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     labels: Annotated[
@@ -147,7 +153,6 @@ def correct_dataset(
 ) -> Answer:
     """Mend a dataset if it was refused. What you don't name stays."""
     fields = {
-        "uri": None if uri is None else local_address(uri),
         "text_template": text_template,
         "label_column": label_column,
         "labels": None if labels is None else [label.strip() for label in labels.split(",")],
@@ -161,6 +166,7 @@ def correct_dataset(
         "secret_column": secret_column,
     }
     with connect() as client:
+        fields["uri"] = None if uri is None else address_of_data(client, uri)
         client.correct_dataset(
             name, **{field: value for field, value in fields.items() if value is not None}
         )
@@ -170,7 +176,7 @@ def correct_dataset(
 
 def add_version(
     name: DatasetName,
-    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    uri: DataAddress,
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     wait: Wait = True,
@@ -179,7 +185,8 @@ def add_version(
     fields = {"text_template": text_template, "label_column": label_column}
     layout = {field: value for field, value in fields.items() if value is not None}
     with connect() as client:
-        number = client.add_version(name, local_address(uri), **layout)["versions"][-1]["number"]
+        address = address_of_data(client, uri)
+        number = client.add_version(name, address, **layout)["versions"][-1]["number"]
         look = partial(_version, client, name, number)
         version = until_checked("checking the data", look) if wait else look()
     yield version
@@ -200,6 +207,17 @@ def local_address(uri: str) -> str:
     """Return a path on this machine in full, as workers start elsewhere; else the address."""
     path = Path(uri).expanduser()
     return uri if "://" in uri or not path.exists() else str(path.resolve())
+
+
+def address_of_data(client: Api, uri: str) -> str:
+    """Return where workers find data: a file of this machine is uploaded if no data root has it."""
+    address = local_address(uri)
+    path = Path(address)
+    roots = (Path(root).resolve() for root in load().data_root_list)
+    if not path.is_file() or any(map(path.is_relative_to, roots)):
+        return address
+    note(f"{path.name} is uploaded: the service reads a copy")
+    return str(_upload(client, path)["address"])
 
 
 def _checked(dataset: dict[str, Any]) -> Answer:
@@ -225,7 +243,9 @@ def data_refused(dataset: dict[str, Any]) -> Failed:
     name = dataset["name"]
     why = (dataset.get("versions") or [{}])[-1].get("error") or "its steward can see why"
     hint = (
-        " Roots come from EXCHEQUER_DATA_ROOTS when the stack starts." if "data root" in why else ""
+        " Upload it, or name its folder in EXCHEQUER_DATA_ROOTS when the stack starts."
+        if "data root" in why
+        else ""
     )
     return Failed(
         f"the data of {name!r} was refused: {why}.{hint} "
@@ -345,15 +365,20 @@ def _state(each: dict[str, Any]) -> str:
 
 def add_upload(file: Path) -> Answer:
     """Send a file of CSV, JSON Lines or Parquet. `dataset add` takes the address it prints."""
+    with connect() as client:
+        upload = _upload(client, file)
+    yield upload
+    yield f"kept; register it: exchequer dataset add NAME --uri {upload['address']}"
+
+
+def _upload(client: Api, file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as content, connect() as client:
-            upload = client.upload(content, file.stat().st_size, file.name)
+        with file.open("rb") as content:
+            return client.upload(content, file.stat().st_size, file.name)
     except OSError as error:
         raise invalid(
             "FILE", f"{file} can't be read ({error.strerror})", "an existing file"
         ) from None
-    yield upload
-    yield f"kept; register it: exchequer dataset add NAME --uri {upload['address']}"
 
 
 def list_uploads() -> Answer:

@@ -144,13 +144,22 @@ def _followed(client: Api, job_id: str, seconds: float | None) -> Generator[Job,
 
 def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
     """Show a job's state and public progress until it has ended: a bar, or lines where nobody
-    looks.
+    looks; and, once, who has to approve it.
 
     Raises StillWaiting after `seconds`.
     """
+    is_told = False
     try:
         with progress.shown(err, note) as show:
-            return progress.watch(lambda: client.job(job_id), progress.ended, show, seconds)
+
+            def tell(job: Job) -> None:
+                nonlocal is_told
+                show(job)
+                if job["state"] == "awaiting_approval" and not is_told:
+                    note(NEXT["awaiting_approval"].removeprefix(": ").format(id=job_id))
+                    is_told = True
+
+            return progress.watch(lambda: client.job(job_id), progress.ended, tell, seconds)
     except KeyboardInterrupt:
         note(f"the job goes on; follow it with `exchequer job show {job_id} --wait`")
         raise

@@ -9,7 +9,7 @@ import typer
 from accountant.core.errors import invalid
 from web.cli import bootstrap, completion, model_files, stack
 from web.cli.answers import Answer
-from web.cli.data import local_address, until_checked
+from web.cli.data import DataAddress, address_of_data, local_address, until_checked
 from web.cli.model_files import PRETRAINED, Pretrained
 from web.cli.options import Wait
 from web.cli.output import Failed, Mode, err, facts, note, table
@@ -220,7 +220,7 @@ def show_mechanism(
 
 def add_corpus(
     name: str,
-    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    uri: DataAddress,
     statement: Annotated[
         str, typer.Option(help="Whose texts these are, and why nobody is touched.")
     ],
@@ -232,14 +232,13 @@ def add_corpus(
     """Add public texts. A worker reads them through first."""
     body = {
         "name": name,
-        "uri": local_address(uri),
         "statement": statement,
         "text_template": text_template,
         "label_column": label_column,
         "declaration": declaration,
     }
     with connect() as client:
-        client.add_corpus(body)
+        client.add_corpus({**body, "uri": address_of_data(client, uri)})
         if wait:
             corpus = until_checked("reading the corpus", lambda: find_corpus(client, name))
         else:

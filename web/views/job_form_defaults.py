@@ -240,10 +240,8 @@ KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("langua
 
 
 def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
-    """Return models that serve as `kind`, are ready, and that the dataset's policy admits."""
-    ready = [each for each in model_queries.models(engine(), actor) if each.state == "ready"]
-    serving = documents([each for each in ready if each.kind in KINDS[kind]])
-    return [each for each in serving if not policy["models"] or each["name"] in policy["models"]]
+    """Return models that serve as `kind`, the largest first, that the dataset's policy admits."""
+    return documents(model_queries.serving(engine(), actor, policy["models"], KINDS[kind]))
 
 
 # --- what the fields may name -------------------------------------------------------------------

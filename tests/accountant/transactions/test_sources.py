@@ -17,6 +17,7 @@ from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.lineage import Lineage
 from accountant.core.privacy.events import FREE, from_json
 from accountant.queries import entries, integrity, jobs, plans
+from accountant.queries import models as model_queries
 from accountant.transactions import approval, leases, settlement, submission
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
@@ -132,6 +133,20 @@ def test_summaries_are_proposed_by_an_adapter_and_first_the_adapter(engine):
     assert plans.proposal_on(*asks, model=other.model).mechanism == "summary-adapter"
     stranger = (*asks[:3], other.analyst)
     assert plans.proposal_on(*stranger, model=bench.model).mechanism == "summary-adapter"
+
+
+def test_the_largest_model_is_proposed_that_the_policy_admits(engine):
+    small, large = Bench(engine), Bench(engine)
+    for bench, weights in ((small, 10**9), (large, 10**10)):
+        with engine.begin() as connection:
+            mine = tables.models.c.name == bench.model
+            facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 8192, "parameters": weights}
+            connection.execute(update(tables.models).where(mine).values(facts=facts))
+    admitted = [small.model, large.model]
+    for names, best in ((admitted, large), (admitted[:1], small)):
+        found = model_queries.serving(engine, small.analyst, names, ("language",))
+        assert found[0].name == best.model
+        assert len(found) == len(names)
 
 
 def test_another_dataset_reads_a_public_job_and_says_where_it_ran(trained, engine):

@@ -1,7 +1,6 @@
 """Commands against a stand-in server: what they send, what they say, and their exit codes."""
 
 import json
-import os
 import re
 import stat
 import subprocess
@@ -13,7 +12,9 @@ from typing import Any
 import pytest
 import typer
 
+from accountant.settings import Settings
 from tests.web.cli.stand_ins import QUOTED, Run, StandIn
+from web.cli import data
 from web.cli.commands import app
 from web.client import profiles
 
@@ -300,19 +301,32 @@ def test_a_correction_sends_what_was_given_and_nothing_else(
     }
 
 
-def test_a_local_path_is_sent_in_full(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
+READY = {"name": "reviews", "state": "ready", "versions": [{"number": 1, "state": "ready"}]}
+
+
+def test_a_file_under_a_data_root_is_read_where_it_lies(
+    exchequer: Run, server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.csv").write_text("text\nhello\n")
-    server.answers += [
-        (201, {}),
-        (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]}),
-    ]
-    here = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        assert exchequer("dataset", "add", "reviews", "--uri", "x.csv").exit_code == 0
-    finally:
-        os.chdir(here)
+    monkeypatch.setattr(data, "load", lambda: Settings(data_roots=str(tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    server.answers += [(201, {}), (200, READY)]
+    assert exchequer("dataset", "add", "reviews", "--uri", "x.csv").exit_code == 0
     assert json.loads(server.requests[0][3])["uri"] == str((tmp_path / "x.csv").resolve())
+
+
+@pytest.mark.parametrize("command", ["add", "correct", "add-version"])
+def test_any_other_file_is_uploaded(
+    exchequer: Run, server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "x.csv").write_text("text\nhello\n")
+    monkeypatch.chdir(tmp_path)
+    server.answers += [(201, {"address": "upload:abc"}), (201, READY), (200, READY)]
+    found = exchequer("dataset", command, "reviews", "--uri", "x.csv", "--no-wait")
+    assert found.exit_code == 0, found.output
+    assert "x.csv is uploaded: the service reads a copy" in found.stderr
+    assert server.requests[0][3] == b"text\nhello\n"
+    assert json.loads(server.requests[1][3])["uri"] == "upload:abc"
 
 
 @pytest.mark.parametrize("epsilon", ["nan", "-1", "inf", "much"])
