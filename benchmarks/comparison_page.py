@@ -7,7 +7,8 @@ writes what the ask page cites of them: accountant/queries/measured.json.
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -18,38 +19,103 @@ Key = tuple[str, ...]
 
 HEAD = """# What to take: all mechanisms side by side
 
-Written by `python -m benchmarks.comparison MODEL`, and again each time it runs. It has run {small}
-of the {all_small} cells of `--small`, and {full} of the {all_full} of a whole run. **With so few
-texts, only large differences mean anything.** What to take rests on the larger measurements that
-it links to.
-
-| you want | take | why |
+| you have | take | why |
 |---|---|---|
-| texts like 5,000 reviews, at ε 3 | `epsvec`, as `exchequer ask` proposes it | paid once; more \
-texts and other temperatures are free ([measured](utility.md#epsvec)) |
-| the same from a model that nobody swept | `private-prediction` with allocation, `top_k` 100, \
-clip 4, temperature 1 | only likely tokens can be drawn; more clip costs more and writes no better |
-| a summary for each of 300 groups | `summary-oneshot` where groups have 100 records, else \
-counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)) |
-| what records talk about | `dp-kps` with output phrases | paid once \
+| 5,000 reviews, and want texts like them at ε 3 | `epsvec`, as `exchequer ask DATASET --for \
+texts` proposes it | paid once: more texts and other temperatures are free. About half \
+were usable ([measured](utility.md#epsvec)) |
+| the same, and a model that `epsvec` was never tuned for | `private-prediction` with allocation, \
+`top_k` 100, clip 4, temperature 1 | as fluent as without records; more clip costs more and writes \
+no better |
+| 300 groups, and want a summary of each | `summary-oneshot` for groups of at least 100 records, \
+else counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)) |
+| records, and want to know what they talk about | `dp-kps` with output phrases | paid once \
 ([measured](utility.md#phrases-of-dp-kps)) |
+
+ε bounds how much one record can change what is written: smaller is safer.
 
 ## Figures
 
-A cell is one job by its own runner at its own price. A table shows means over a row's
-cells. Rows with fewer cells are of fewer corpora, and can't be compared with others. Sizes and rows
-are options: `--records`, `--texts`, `--tokens`, `--row "clip 6"`.
+`python -m benchmarks.comparison MODEL` writes this page. It has run {small} of the {all_small}
+cells of `--small`, and {full} of the {all_full} of a whole run; a cell is one job on one corpus.
+**With so few texts, only large differences mean anything**, and rows of different corpora can't be
+compared. Sizes and rows are options: `--records`, `--texts`, `--tokens`, `--row "clip 6"`.
 
-- *Loss*: of a text's own tokens under the model without a record, minus zero-shot's; the lower, the
-  more fluent.
-- *Label*: the share that a classifier of real held-out texts gives the label asked for.
-- *Double*: texts that stood before. MAUVE needs 100 texts. Seconds are of a
-  processor; on a GPU, of the one that drives it, with 8 to 12 cells side by side.
-- *Clip*, *temperature* and *top_k*: support and allocation (clip 4, temperature 1, top_k 100) with
-  one setting changed.
-- δ is n^-1.1. `secpe` bounds a guess by e^ε times its prior, and the median's ε is ex post.
+Rows are mechanisms, and these:
+
+- *zero-shot*: the model without any record. What writes no better is not worth its ε.
+- *paper*: `private-prediction` as its paper sets it: clip 9, temperature 1.5, all tokens.
+- *support*: clip 4, temperature 1, and only the 100 tokens that are likeliest without a record.
+- *allocation*: nobody knows which records share a batch, so tokens cost less.
+- *clusters*, *median*: the paper's, with batches of like records, or with the median of
+  predictions, whose ε is known afterwards.
+- *epsvec* writes by its own prompt and at its own length: longer texts surprise less. *Fixed
+  shots*: its examples alone.
+
+Columns are means over a row's cells:
+
+- *Finished*: the share of texts that were not cut. *Readable*: the share that surprises the model
+  no more, and repeats itself no more, than real texts do.
+- *Label*: the share that a classifier of real texts gives the label asked for.
+- *Loss*: how much a token surprises the model without a record, in nats, minus zero-shot's. Below 0
+  is more fluent, and may be duller.
+- *MAUVE*: 1 where texts are spread like real ones; it needs 100 texts.
+- *Seconds* are of a processor; on a GPU, of the one that drives it, with cells side by side.
+- *ε*: what the job cost, at δ n^-1.1. `secpe` bounds a guess by e^ε times its prior instead.
 """
-COLUMNS = "cells | texts | tokens | finished | loss | label | MAUVE | double | seconds | ε"
+BOUGHT = """
+Texts over ε follow from prices alone. *Clusters* and *median* pay for each text too; the other
+rows' ε does not grow with texts.
+
+"""
+PAIRS = """
+
+## The paper's setting against support and allocation
+
+*Both* is support and allocation. With twenty texts a share of right labels is uncertain by 0.2.
+"""
+AUDIT = """
+## Audits
+
+Each row's own runner ran on planted records, each of them there by the toss of a coin, and an
+attacker guessed from what was released which were. *Found* is the ε that so many right guesses
+prove: at most *stated*, the ε of the price. *Halved* is what the audit finds with half of the noise
+left out: above *stated*, so that the fault shows. An audit can find a fault, and finding none
+proves nothing ([how](audits.md)).
+
+    EXCHEQUER_RECORD=1 pytest tests/workers/privacy_audits/test_one_run.py -m "slow or release"
+
+Jobs are small ones, made to be guessed; ε is at δ 10^-6, and a sound row fails once in 100,000
+audits. For `secpe` it is the share of secrets found that chance finds in one of 20.
+"""
+#: Of a table: the name of a column, of its figure in a cell, and its digits.
+COLUMNS = (
+    ("texts", "texts", 0),
+    ("tokens", "tokens", 0),
+    ("finished", "finished", 2),
+    ("readable", "readable", 2),
+    ("label", "right label", 2),
+    ("MAUVE", "mauve", 2),
+    ("seconds", "seconds", 0),
+)
+#: The row, or the mechanism, of each arm of the audit.
+AUDITED = {
+    "mean_of_logits": "paper, support",
+    "secret_batches": "allocation, support + allocation",
+    "clustered": "clusters",
+    "median_of_logits": "median",
+    "ink": "invisible-ink",
+    "vectors": "epsvec",
+    "shots": "fixed shots",
+    "term_counts": "dp-kps: words",
+    "sketches": "dp-kps: phrases",
+    "votes": "aug-pe",
+    "secrets": "secpe",
+    "summary_by_token": "summary-token",
+    "summary_in_one_shot": "summary-oneshot",
+    "laplace_counts": "noisy-count, Laplace",
+    "gaussian_counts": "noisy-count, Gaussian",
+}
 
 
 def parted(known: Mapping[str, Cell]) -> dict[Key, Cell]:
@@ -68,52 +134,80 @@ def excess(cells: Mapping[Key, Cell], key: Key) -> float | None:
     return None if beside is None or own is None else own - beside["loss"]
 
 
-def mean(values: Sequence[Any], digits: int = 2) -> str:
+def average(values: Iterable[Any]) -> float | None:
     there = [value for value in values if value is not None]
-    return f"{statistics.fmean(there):.{digits}f}" if there else "–"
+    return round(statistics.fmean(there), 3) if there else None
+
+
+def mean(values: Iterable[Any], digits: int = 2) -> str:
+    figure = average(values)
+    return "–" if figure is None else f"{figure:.{digits}f}"
+
+
+def paid(cell: Cell) -> float | None:
+    """What a job cost, in ε."""
+    cost: float | None = cell.get("ex post") or cell.get("epsilon")
+    return cost
 
 
 def table(cells: Mapping[Key, Cell], epsilon: str, size: str, rows: Sequence[str]) -> list[str]:
-    """The means of each row at one ε and size."""
-    lines = [f"| | {COLUMNS} |", f"|{'---|' * 11}"]
-    for name in rows:
-        chosen = [k for k in cells if k[2:4] == (name, epsilon) and k[5] == size]
-        own = [cells[key] for key in chosen]
-        if not own:
-            continue
-
-        def of(column: str, digits: int = 2, own: Sequence[Cell] = own) -> str:
-            return mean([cell.get(column) for cell in own], digits)
-
-        spent = [cell.get("ex post") or cell.get("epsilon") for cell in own]
-        shown = [str(len(own)), of("texts", 0), of("tokens", 0), of("finished")]
-        shown += [mean([excess(cells, key) for key in chosen]), of("right label"), of("mauve")]
-        shown += [of("duplicates"), of("seconds", 0), mean(spent)]
-        lines.append(f"| {name} | {' | '.join(shown)} |")
+    """The means of each row at one ε and size; no column that all rows lack."""
+    chosen = {
+        name: [k for k in cells if k[2:4] == (name, epsilon) and k[5] == size] for name in rows
+    }
+    there = [cells[key] for keys in chosen.values() for key in keys]
+    columns = [each for each in COLUMNS if any(cell.get(each[1]) is not None for cell in there)]
+    names = ["cells", *(name for name, _, _ in columns), "loss", "ε"]
+    lines = [f"| | {' | '.join(names)} |", f"|{'---|' * (len(names) + 1)}"]
+    for name, keys in chosen.items():
+        own = [cells[key] for key in keys]
+        shown = [mean([cell.get(key) for cell in own], digits) for _, key, digits in columns]
+        shown += [mean([excess(cells, key) for key in keys]), mean([paid(cell) for cell in own])]
+        if own:
+            lines.append(f"| {name} | {len(own)} | {' | '.join(shown)} |")
     return lines
 
 
+def extent(size: str) -> tuple[int, ...]:
+    """What sizes are ordered by: texts wanted, then records, then tokens."""
+    records, texts, tokens = map(int, size.split("-"))
+    return texts, records, tokens
+
+
 def pairs(cells: Mapping[Key, Cell]) -> list[str]:
-    """The paper's setting against support and allocation, corpus by corpus, at ε 3."""
+    """The paper's setting against support and allocation at ε 3: the most texts of each corpus."""
     lines = [
         "| corpus | texts: paper | both | ε: paper | both | loss: paper | both "
         "| label: paper | both |",
         f"|{'---|' * 9}",
     ]
-    for key in cells:
-        other = (*key[:2], "support + allocation", *key[3:])
-        if key[2:4] == ("paper", "3") and other in cells:
-            losses = [mean([excess(cells, each)]) for each in (key, other)]
-            labels = [mean([cells[each].get("right label")]) for each in (key, other)]
-            texts = [str(cells[each]["texts"]) for each in (key, other)]
-            spent = [mean([cells[each]["epsilon"]]) for each in (key, other)]
-            figures = texts + spent + losses + labels
-            lines.append(f"| {key[1]}, {key[5]} | {' | '.join(figures)} |")
+    last: dict[str, str] = {}
+    for key in sorted(cells, key=lambda key: (extent(key[5]), key)):
+        both = [(*key[:2], row, *key[3:]) for row in ("paper", "support + allocation")]
+        if key == both[0] and key[3] == "3" and both[1] in cells:
+            figures = [str(cells[each]["texts"]) for each in both]
+            figures += [mean([paid(cells[each])]) for each in both]
+            figures += [mean([excess(cells, each)]) for each in both]
+            figures += [mean([cells[each].get("right label")]) for each in both]
+            last[key[1]] = f"| {NAMES.get(key[1], key[1])}, {key[5]} | {' | '.join(figures)} |"
+    return lines + list(last.values())
+
+
+def audits(kept: Mapping[str, Cell]) -> list[str]:
+    """What the audit of each row found."""
+    lines = ["| | stated | found | halved | guesses |", f"|{'---|' * 5}"]
+    for arm, row in AUDITED.items():
+        bounds = [f"{kept[arm][name]:.3g}" for name in ("stated", "lower_bound", "halved")]
+        lines.append(f"| {row} | {' | '.join(bounds)} | {kept[arm]['guesses']:,} |")
     return lines
 
 
 def page(
-    known: Mapping[str, Cell], small: AbstractSet[str], full: AbstractSet[str], rows: Sequence[str]
+    known: Mapping[str, Cell],
+    small: AbstractSet[str],
+    full: AbstractSet[str],
+    rows: Sequence[str],
+    audited: Mapping[str, Cell],
 ) -> str:
     """The whole page. `small` and `full`: the cells of `--small` and of a whole run."""
     cells = parted(known)
@@ -123,62 +217,79 @@ def page(
         full=len(full & known.keys()),
         all_full=len(full),
     )
-    for size in sorted({key[5] for key in cells}):
+    for size in sorted({key[5] for key in cells}, key=extent, reverse=True):
         for epsilon in sorted({key[3] for key in cells if key[5] == size}, key=float):
             records, texts, tokens = size.split("-")
-            corpora = dict.fromkeys(k[1] for k in cells if k[3] == epsilon and k[5] == size)
-            text += f"\n**ε {epsilon}**, {', '.join(corpora)}: {records} records at most, "
-            own = [c for k, c in cells.items() if k[3] == epsilon and k[5] == size]
-            devices = sorted({cell.get("device", "cpu") for cell in own})
-            text += f"{texts} texts of {tokens} tokens wanted; on {', '.join(devices)}.\n\n"
+            own = {key: each for key, each in cells.items() if (key[3], key[5]) == (epsilon, size)}
+            corpora = dict.fromkeys(NAMES.get(key[1], key[1]) for key in own)
+            devices = sorted({cell.get("device", "cpu").split(" in ")[0] for cell in own.values()})
+            text += f"\n**ε {epsilon} at most, {records} records, {texts} texts of {tokens} tokens "
+            text += f"wanted**: {', '.join(corpora)}; on {', '.join(devices)}.\n\n"
             text += "\n".join(table(cells, epsilon, size, rows)) + "\n"
-    text += "\n## The paper's setting against support and allocation\n\n"
-    text += "As many texts as ε 3 buys, up to the number wanted; *both* is support and allocation. "
-    text += "Shares of right labels of twenty texts are uncertain by 0.2. MAUVE needs 100 texts, "
-    text += "more than the paper's setting writes of 2,000 records.\n\n"
-    text += "\n".join(pairs(cells)) + "\n\n"
-    text += "\n".join(f"![{name}](images/comparison-{file}.png)" for file, name in PLOTS.items())
     failed = {f"{key[1]} {key[2]}: {cell['why']}" for key, cell in cells.items() if "why" in cell}
     if failed:
-        text += "\n\nWrote nothing: " + "; ".join(sorted(failed)) + "."
-    return text + "\n"
+        text += "\nWrote nothing: " + "; ".join(sorted(failed)) + ".\n"
+    text += BOUGHT + "\n".join(f"![{said}](images/comparison-{name}.png)" for name, said in PLOTS)
+    return text + "\n".join([PAIRS, *pairs(cells), AUDIT, *audits(audited), ""])
 
 
-PLOTS = {
-    "loss": "Loss minus zero-shot's over ε",
-    "seconds": "Loss minus zero-shot's over seconds",
-    "texts": "Texts over ε",
-}
+PLOTS = (
+    ("epsilon", "Loss over the ε paid: support and allocation with one setting changed"),
+    ("seconds", "Loss over seconds of a processor: every row"),
+    ("texts", "Texts over ε: of 48 tokens, from 5,000 reviews in two labels"),
+)
+#: Points, and the words beside them.
+Line = list[tuple[float, float, str]]
 
 
-def plots(known: Mapping[str, Cell], rows: Sequence[str], folder: Path) -> None:
-    """Draw the three plots: a line or a point for each row, means over corpora and seeds."""
+def points(cells: Mapping[Key, Cell], names: Iterable[str], across: str = "") -> Line:
+    """The loss of each row over a column, or over ε, at ε 3: of the size with the most cells."""
+    chosen = [key for key in cells if key[2] in names and key[3] == CITED_EPSILON]
+    size = Counter(key[5] for key in chosen).most_common(1)[0][0]
+    line = []
+    for name in names:
+        own = [key for key in chosen if key[2] == name and key[5] == size]
+        own = [key for key in own if excess(cells, key) is not None]
+        x = average(cells[key][across] if across else paid(cells[key]) for key in own)
+        y = average(excess(cells, key) for key in own)
+        if x is not None and y is not None:
+            line.append((x, y, name))
+    return line
+
+
+def plots(
+    known: Mapping[str, Cell],
+    rows: Sequence[str],
+    sweep: Sequence[str],
+    bought: Mapping[str, Line],
+    folder: Path,
+) -> None:
+    """Draw the three plots. `bought`: texts over ε, by row."""
     from matplotlib.figure import Figure
 
     cells = parted(known)
-    axes: Mapping[str, tuple[Callable[[Key], Any], Callable[[Key], Any]]] = {
-        "loss": (lambda key: float(key[3]), lambda key: excess(cells, key)),
-        "seconds": (lambda key: cells[key].get("seconds"), lambda key: excess(cells, key)),
-        "texts": (lambda key: float(key[3]), lambda key: cells[key]["texts"]),
-    }
-    for name, (across, upwards) in axes.items():
+    *swept, usual = points(cells, [*sweep, "support + allocation"])
+    middle = (*usual[:2], "")
+    changed: dict[str, Line] = {}
+    for setting in ("clip", "temperature", "top_k"):
+        line = [(x, y, row.split()[1]) for x, y, row in swept if row.startswith(setting)]
+        changed[setting] = sorted([*line, middle])
+    changed["support + allocation"] = [middle]
+    every = {"": points(cells, rows, "seconds")}
+    for (name, title), lines in zip(PLOTS, (changed, every, bought), strict=True):
         figure = Figure(figsize=(6, 3.2), layout="constrained")
         axis = figure.subplots()
-        for place, row in enumerate(rows):
-            points: dict[str, list[tuple[float, float]]] = {}
-            for key in cells:
-                point = across(key), upwards(key)
-                if key[2] == row and None not in point:
-                    points.setdefault(key[3], []).append(point)
-            means = (zip(*own, strict=True) for own in points.values())
-            line = sorted(tuple(map(statistics.fmean, each)) for each in means)
-            if line:
-                marker = "osv^<>PX*Dhd+"[place % 13]
-                axis.plot(*zip(*line, strict=True), marker=marker, ms=5, label=row)
-        axis.set_xscale("log")
-        axis.set_xlabel("seconds of a processor" if name == "seconds" else "ε")
-        axis.set_title(PLOTS[name], fontsize=9)
-        axis.legend(fontsize=6, ncols=2)
+        for label, line in lines.items():
+            x, y, _ = zip(*line, strict=True)
+            axis.plot(x, y, "o-" if label else "o", ms=4, label=label)
+            for across, up, word in line:
+                axis.annotate(word, (across, up), (4, 3), textcoords="offset points", fontsize=6)
+        axis.set_yscale("log" if name == "texts" else "linear")
+        axis.set_xlabel("seconds" if name == "seconds" else "ε")
+        axis.set_ylabel("texts" if name == "texts" else "loss minus zero-shot's, nats")
+        axis.set_title(title, fontsize=8)
+        if "" not in lines:
+            axis.legend(fontsize=6)
         figure.savefig(folder / f"comparison-{name}.png", dpi=80, metadata={"Software": None})
 
 
@@ -227,19 +338,14 @@ def cited(known: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
             "epsilon": float(CITED_EPSILON),
             "corpora": list(dict.fromkeys(NAMES.get(key[1], key[1]) for key in keys)),
             "cells": len(keys),
-            "texts": _mean(cells[key]["texts"] for key in keys),
-            "tokens": _mean(cells[key].get("tokens") for key in keys),
-            "finished": _mean(cells[key].get("finished") for key in keys),
-            "right label": _mean(cells[key].get("right label") for key in keys),
-            "right label of zero-shot": _mean(each.get("right label") for each in beside),
-            "loss above zero-shot": _mean(excess(cells, key) for key in keys),
+            "texts": average(cells[key]["texts"] for key in keys),
+            "tokens": average(cells[key].get("tokens") for key in keys),
+            "finished": average(cells[key].get("finished") for key in keys),
+            "right label": average(cells[key].get("right label") for key in keys),
+            "right label of zero-shot": average(each.get("right label") for each in beside),
+            "loss above zero-shot": average(excess(cells, key) for key in keys),
         }
     return found
-
-
-def _mean(values: Iterable[Any]) -> float | None:
-    there = [value for value in values if value is not None]
-    return round(statistics.fmean(there), 3) if there else None
 
 
 def main() -> None:

@@ -1,17 +1,15 @@
 """dp-kps without a language model: what a classifier learns from its phrase sequences (paper 002,
 Table 5).
 
-    python -m benchmarks.kps [--part sketches|epsilon|methods|limits|coral|timing] [--corpus
-        dbpedia|imdb] [--embedding FOLDER] [--seeds 5]
+    python -m benchmarks.kps [--part sketches|methods] [--embedding FOLDER] [--seeds 5]
 
 14,000 DBpedia summaries of 14 topics from the folder of real corpora (EXCHEQUER_SHARED), a fifth of
-each topic held out; "private" is the part that the rest plays. (imdb: 10,000 reviews of two
-sentiments, long documents.) Vocabulary: 82,765 English words without the 200 most frequent. A
-logistic regression on which phrases a sequence has learns from 1,000 sequences a topic and is tried
-on the sequences of held-out texts; `real` is one that learned from the private records' own
-sequences. Rows are means over seeds, with each seed's figure. Every release is made by the
-mechanism under a meter that reserves the price of the row. `--embedding`: a folder as models of
-kind embedding have it; without it, word vectors trained on public news
+each topic held out; "private" is the part that the rest plays. Vocabulary: 82,765 English words
+without the 200 most frequent. A logistic regression on which phrases a sequence has learns from
+1,000 sequences a topic and is tried on the sequences of held-out texts; `real` is one that learned
+from the private records' own sequences. Rows are means over seeds, with each seed's figure. Every
+release is made by the mechanism under a meter that reserves the price of the row. `--embedding`: a
+folder as models of kind embedding have it; without it, word vectors trained on public news
 (workers.embedding.phrase_vectors).
 """
 
@@ -19,7 +17,6 @@ import argparse
 import gzip
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +36,6 @@ from workers.data.terms import TermList
 from workers.embedding import embedders
 from workers.embedding.neighbours import Floats
 from workers.embedding.phrase_vectors import WordVectors, train
-from workers.evaluation.adaptation import adapted_accuracy
 from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms.dp_kps import sequences, sketched
 from workers.mechanisms.dp_kps.sketches import Sketched
@@ -209,19 +205,6 @@ def of_sketches(bench: Bench, seed: int, table: Table) -> None:
             )
 
 
-def of_epsilon(bench: Bench, seed: int, table: Table) -> None:
-    """The four allowances of Table 2."""
-    for vocabulary in (1.0, 5.0):
-        for kde in (5.0, 10.0):
-            for name in ("histogram, Laplace", "fourier, Laplace"):
-                parameters, found = bench.release(
-                    vocabulary_epsilon=vocabulary, kde_epsilon=kde, **SKETCHES[name]
-                )
-                made = bench.drawn(parameters, found, seed)
-                row = f"{name}, ε {vocabulary + kde:g} = {vocabulary:g} + {kde:g}"
-                table.add(row, accuracy(bench, found, made, 10))
-
-
 def of_methods(bench: Bench, seed: int, table: Table) -> None:
     """Independent against iterative (Table 6), at ε 1 and 10; 300 sequences a label."""
     for method in ("independent", "logarithmic", "linear"):
@@ -237,75 +220,12 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
                 table.add(row, accuracy(bench, found, made, 10))
 
 
-def of_limits(bench: Bench, seed: int, table: Table) -> None:
-    """Sequences at an allowance that nobody grants, ε 1 and 1,000: the method without much
-    noise.
-    """
-    for bandwidth in (0.25, 0.5):
-        raw = {"kde_epsilon": 1_000.0, "noise": "gaussian", "method": "logarithmic"}
-        parameters, found = bench.release(**raw, bandwidth=bandwidth, sequences_per_label=300)
-        for top in (None, 20):
-            made = bench.drawn(parameters, found, seed, top_phrases=top)
-            row = f"logarithmic, Gaussian, bandwidth {bandwidth:g}, top {top or 'all'}"
-            table.add(row, accuracy(bench, found, made, 10))
-
-
-def timing(bench: Bench) -> None:
-    """Seconds of one core: 14 labels x 1,000 sequences of 10 of 1,000 terms, logarithmic."""
-    started, wall = time.process_time(), time.perf_counter()
-    parameters, found = bench.release(method="logarithmic", bandwidth=1.0)
-    private, wall_private = time.process_time() - started, time.perf_counter() - wall
-    started, wall = time.process_time(), time.perf_counter()
-    bench.drawn(parameters, found, 0)
-    drawn, wall_drawn = time.process_time() - started, time.perf_counter() - wall
-    print(
-        f"{len(bench.records.records):,} records: {private:.1f} s of the processor, "
-        f"{wall_private:.1f} in all"
-    )
-    print(
-        f"{len(bench.labels)} x 1,000 sequences: {drawn:.1f} s of the processor, {wall_drawn:.1f} "
-        "in all"
-    )
-
-
-def of_coral(bench: Bench, seed: int, table: Table) -> None:
-    """Learn from embedded sequences, adapt to half of the held-out texts, try the rest."""
-    raw = {"vocabulary_epsilon": 1.0, "kde_epsilon": 5.0, "sequences_per_label": 200}
-    parameters, found = bench.release(**raw)
-    made = bench.drawn(parameters, found, seed)
-    embed = bench.public.embedder("embedding").embed
-    ours = np.concatenate(
-        list(embed([" ".join(map(str, _words(found, own))) for _, own in made], 64))
-    )
-    chosen = bench.held_out[:1_400]
-    theirs = np.concatenate(list(embed([text for _, text in chosen], 64)))
-    labels = [label for label, _ in chosen]
-    figure = adapted_accuracy(
-        (ours, [label for label, _ in made]),
-        theirs[::2],
-        (theirs[1::2], labels[1::2]),
-        features="",
-        seed=seed,
-    )
-    table.add("with CORAL", figure.value)
-    table.add("without", figure.details["without adaptation"])
-
-
-def _words(found: Sketched, own: Sequence[int]) -> list[str]:
-    return [found.phrases[place] for place in own]
-
-
 # --- corpora ------------------------------------------------------------------------------------
 
 
 def dbpedia() -> list[tuple[str, str]]:
     """(topic, text)."""
     return [(row["label_name"], row["text"]) for row in rows(PUBLIC)]
-
-
-def imdb() -> list[tuple[str, str]]:
-    """Long documents: (sentiment, review)."""
-    return [(row["label"], row["text"]) for row in rows(SHARED / "data/imdb/train10k.csv.gz")]
 
 
 def english() -> TermList:
@@ -324,20 +244,15 @@ def news_vectors() -> WordVectors:
 
 PARTS: Mapping[str, Callable[[Bench, int, Table], None]] = {
     "sketches": of_sketches,
-    "epsilon": of_epsilon,
     "methods": of_methods,
-    "coral": of_coral,
-    "limits": of_limits,
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--part", choices=[*PARTS, "timing"], default="sketches")
-    parser.add_argument("--corpus", choices=["dbpedia", "imdb"], default="dbpedia")
+    parser.add_argument("--part", choices=PARTS, default="sketches")
     parser.add_argument("--embedding", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
     options = parser.parse_args()
     if not PUBLIC.is_file():
         print("the folder of real corpora (EXCHEQUER_SHARED) is not here: nothing to measure")
@@ -345,13 +260,9 @@ def main() -> int:
     model: embedders.Embedder = news_vectors()
     if options.embedding is not None:
         model = embedders.load(options.embedding, embedders.inspect(options.embedding)["sha256"])
-    listed, found = english(), dbpedia() if options.corpus == "dbpedia" else imdb()
-    cached = Cached(model)
-    if options.part == "timing":
-        timing(Bench.of(found, listed, cached, 0))
-        return 0
+    listed, found, cached = english(), dbpedia(), Cached(model)
     table = Table()
-    for seed in range(options.first, options.first + options.seeds):
+    for seed in range(options.seeds):
         PARTS[options.part](Bench.of(found, listed, cached, seed), seed, table)
     table.show()
     return 0

@@ -28,7 +28,6 @@ Such a bound is below the true ε. It can find that noise is missing, and prove 
 """
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -231,23 +230,13 @@ def _multiplier(event: Event | None) -> float:
 
 
 def audit(
-    arms: Sequence[Subject], runs: int, confidence: float = CONFIDENCE, before: int = 0
+    arm: Subject, runs: int, confidence: float = CONFIDENCE, before: int = 0
 ) -> dict[str, Any]:
-    """Play the game with every arm: in each run a coin for each label, or group, of its terms.
+    """Play the game with an arm: in each run a coin for each label, or group, of its terms.
 
     `before`: releases of a part that come before the one that is looked at.
     """
-    results = [_play(arm, runs, confidence, before) for arm in arms]
-    return {
-        "audit": "one-run",
-        "confidence": confidence,
-        "results": results,
-        "passed": all(result["passed"] for result in results),
-    }
-
-
-def _play(arm: Subject, runs: int, confidence: float, before: int) -> dict[str, Any]:
-    began, coin = time.perf_counter(), SystemRandom()
+    coin = SystemRandom()
     canaries, nobody = _canaries(arm), _watched(arm, (), before)
     effects = [_effect(arm, each, nobody, before) for each in canaries]
     guesses = []
@@ -259,11 +248,7 @@ def _play(arm: Subject, runs: int, confidence: float, before: int) -> dict[str, 
             Guess.of(effect, nobody, released, is_in)
             for effect, is_in in zip(effects, thrown, strict=True)
         ]
-    return (
-        arm.describe()
-        | _guessed(arm, _event(nobody), guesses, confidence)
-        | {"seconds": round(time.perf_counter() - began, 1)}
-    )
+    return arm.describe() | _guessed(arm, _event(nobody), guesses, confidence)
 
 
 def _event(nobody: dict[Hashable, Release]) -> Event | None:

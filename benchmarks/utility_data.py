@@ -77,11 +77,6 @@ def _imdb() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return _halves((named[row["label"]], row["text"]) for row in rows(path))
 
 
-def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Two classes of the public corpus, for choosing what may not be chosen on private data."""
-    return _dbpedia5(("Company", "Film"))
-
-
 DBPEDIA_LABELS = ("Athlete", "Company", "Film", "Plant", "Village")
 DBPEDIA_OTHERS = ("Album", "Animal", "Artist", "Building", "NaturalPlace")
 DBPEDIA_REST = ("EducationalInstitution", "MeanOfTransportation", "OfficeHolder", "WrittenWork")
@@ -140,7 +135,7 @@ READ = {
     "ag_news": _ag_news,
     "yelp": _yelp,
     "imdb": _imdb,
-    "dbpedia": _dbpedia,
+    "dbpedia": lambda: _dbpedia5(("Company", "Film")),
     "dbpedia5": _dbpedia5,
     "dbpedia5b": lambda: _dbpedia5(DBPEDIA_OTHERS),
     "dbpedia4": lambda: _dbpedia5(DBPEDIA_REST),
@@ -167,13 +162,6 @@ def balanced(pairs: Sequence[tuple[str, str]], labels: Sequence[str], most: int 
     each = each if most is None else min(each, most // len(labels))
     turns = [(label, by_label[label][index]) for index in range(each) for label in labels]
     return Labelled([text for _, text in turns], [label for label, _ in turns])
-
-
-def public_texts(most: int | None = None) -> list[str]:
-    """The public corpus, for centres; in a random order of fixed seed."""
-    texts = [row["text"] for row in rows(PUBLIC)]
-    random.Random(SPLIT_SEED).shuffle(texts)
-    return texts[:most]
 
 
 @cache

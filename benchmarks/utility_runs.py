@@ -1,12 +1,10 @@
 """Texts of mechanisms' own runners, under a meter that reserves their real price."""
 
 import secrets
-import time
 from collections.abc import Mapping
 from typing import Any, cast
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Parameters
 from accountant.core.mechanisms.fitting import fit
 from accountant.core.mechanisms.secpe import release as released_by
 from accountant.core.privacy.composition import epsilon_alone
@@ -27,7 +25,6 @@ from workers.noise.meter import Meter
 Made = dict[str, Any]
 
 DELTA_POWER = 1.1
-ROWS = 64  # texts written side by side where there is a context for each
 
 
 def terms_of(corpus: utility_data.Corpus) -> Terms:
@@ -66,7 +63,6 @@ def run(
     meter = Meter(price.dp or FREE, price.ex_post_draws, secret=secret)
     records = Records(terms.labels, corpus.records(), secrets.token_bytes(32))
     runner = runners.runner(mechanism)
-    began = time.process_time()
     progress = Progress(runner.total(parameters, terms))
     made = [*runner.run(parameters, terms, records, model, meter, progress, public(model))]
     spent, reserved = releases(meter.realized), releases(price.dp or FREE)
@@ -77,11 +73,7 @@ def run(
         "texts": [[each.text, each.label] for each in made if isinstance(each, Text)],
         "complete": [each.complete for each in made if isinstance(each, Text)],
         "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
-        "delta": terms.delta,
         "ex_post_epsilon": meter.realized_ex_post / EPSILON_UNITS if meter.has_ex_post else None,
-        "parameters": shortened(parameters),
-        "steps": progress.done,
-        "cpu_seconds": round(time.process_time() - began, 1),
     }
 
 
@@ -93,8 +85,3 @@ def public(model: LocalModel) -> Public:
     return Public(
         {"public_corpus": corpus}, {"embedding": embedder()}, {"writer": model}, sources=terms
     )
-
-
-def shortened(parameters: Parameters) -> Made:
-    """Resolved parameters as JSON."""
-    return parameters.model_dump(mode="json")

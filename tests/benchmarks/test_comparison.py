@@ -73,13 +73,55 @@ def test_cells_that_answer_the_first_question_come_first():
 
 
 def test_the_page_holds_losses_against_zero_shot_and_says_what_was_not_run():
-    rows = list(comparison.ROWS)
+    rows, audits = list(comparison.ROWS), json.loads(comparison.AUDITS.read_text("utf-8"))
     whole = {"m|imdb|zero-shot|3|1|2000-100-48": {"texts": 100, "loss": 4.0}}
-    text = comparison_page.page(CELLS | whole, {*CELLS, "another"}, {*whole, "a", "b"}, rows)
-    assert "It has run 4\nof the 5 cells of `--small`, and 1 of the 3 of a whole run" in text
-    assert "| imdb, 128-8-16 | 2 | 8 | 3.00 | 1.20 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
+    others = {*CELLS, "another"}, {*whole, "a", "b"}
+    text = comparison_page.page(CELLS | whole, *others, rows, audits)
+    assert "It has run 4 of the 5\ncells of `--small`, and 1 of the 3 of a whole run" in text
+    assert "| IMDb, 128-8-16 | 2 | 8 | 3.00 | 1.20 | 5.00 | 0.50 | 0.25 | 0.75 |" in text
+    assert "| | cells | texts | label | loss | ε |" in text, "no column that all rows lack"
+    assert text.index("2000 records") < text.index("128 records"), "what most texts stand for"
     assert "imdb epsvec: nobody swept it" in text
-    assert len(text.split()) <= 900
+    assert len([word for word in text.split() if word != "|"]) <= 900
+
+
+def test_each_row_that_reads_records_has_its_audit_on_the_page():
+    audits = json.loads(comparison.AUDITS.read_text("utf-8"))
+    assert set(audits) == set(comparison_page.AUDITED)
+    rows = {
+        row.split(":")[0] for each in comparison_page.AUDITED.values() for row in each.split(", ")
+    }
+    assert set(comparison.ROWS) - {"zero-shot"} <= rows
+    (line,) = [each for each in comparison_page.audits(audits) if each.startswith("| aug-pe |")]
+    stated, found, halved = map(float, line.split(" | ")[1:4])
+    assert found <= stated < halved
+
+
+def test_a_point_is_the_mean_of_the_size_with_the_most_cells():
+    larger = {name.replace("128-8-16", "256-8-24"): cell for name, cell in CELLS.items()}
+    yelp = {name.replace("imdb", "yelp"): {**cell, "loss": 6.0} for name, cell in larger.items()}
+    cells = comparison_page.parted(CELLS | larger | yelp)
+    found = comparison_page.points(cells, ["paper", "epsvec"])
+    assert found == [(3.0, 2.5, "paper")]
+
+
+@needs_shared
+def test_epsilon_buys_more_texts_where_few_tokens_can_be_drawn():
+    paper, support = (comparison.bought(name) for name in ("paper", "support"))
+    texts = {epsilon: number for epsilon, number, _ in support}
+    assert all(0 < number < texts[epsilon] for epsilon, number, _ in paper)
+    assert sorted(paper) == sorted(paper, key=lambda point: point[1]), "more for more"
+    assert len(paper) < len(support), "no point where no text is whole"
+
+
+@pytest.mark.slow
+def test_all_plots_are_drawn(tmp_path):
+    swept = {"m|imdb|clip 2|3|1|128-8-16": {"texts": 8, "loss": 5.0, "epsilon": 0.5}}
+    cells = {name: {"epsilon": 0.0, "seconds": 9, **cell} for name, cell in CELLS.items()} | swept
+    bought = {"paper": [(1.0, 40, ""), (3.0, 400, "")]}
+    comparison_page.plots(cells, list(comparison.ROWS), ["clip 2"], bought, tmp_path)
+    drawn = {f"comparison-{name}.png" for name, _ in comparison_page.PLOTS}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
 
 
 def test_what_the_ask_page_cites_is_of_enough_texts_of_one_size_and_says_where():

@@ -1,6 +1,15 @@
-"""The one-run audit: its bound, and arms of every kind of noise, whole and halved."""
+"""The one-run audit: its bound, and arms of every kind of noise, whole and halved.
 
+    EXCHEQUER_RECORD=1 pytest tests/workers/privacy_audits/test_one_run.py -m "slow or release"
+
+records what the arms found in benchmarks/audits.json, for docs/comparison.md.
+"""
+
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +32,7 @@ from workers.privacy_audits.subjects import Subject
 #: At which a sound arm fails in one of 10^5 runs of the test.
 SURE = 1 - 1e-5
 PARTS = tuple(f"part {number}" for number in range(40))
+AUDITS = Path(one_run.__file__).with_name("audits.json")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +126,15 @@ def vectors(_: LocalModel) -> Subject:
     return arm("epsvec", raw, toys.model(), each=1, names=PARTS[:10])
 
 
+def shots(_: LocalModel) -> Subject:
+    """What is released first: how many records are near to each candidate, with noise."""
+    raw = {"layers": "1", "noise_multiplier": 1e5, "shots": 1, "candidates": 2, "partners": 1}
+    raw |= {"shots_noise_multiplier": 0.5, "samples": 1, "samples_per_label": 1, "max_tokens": 2}
+    raw |= {"record_tokens": 24, "clip": 1.0, "seed": 5, "stop": None}
+    raw |= {"template": "{examples}Another review ({label}):"}
+    return arm("epsvec", raw, toys.model(), each=1, names=PARTS[:10])
+
+
 def summary_by_token(copier: LocalModel) -> Subject:
     raw = {"public_size": 1, "min_group": 1, "noise_multiplier": 0.5, "seed": 1, "max_tokens": 1}
     raw |= {"clip": 1.0, "record_tokens": 24, "template": "{record}\nMy 5-digit key is"}
@@ -198,6 +217,7 @@ LONG = {
     median_of_logits: 80,
     ink: 200,
     vectors: 30,
+    shots: 32,
     summary_by_token: 8,
     summary_in_one_shot: 8,
     secrets: 160,
@@ -212,21 +232,39 @@ EVERY = [
 ]
 
 
+def record(make: Callable[[LocalModel], Subject], figures: dict[str, Any]) -> None:
+    """Add figures of an arm to those that the page shows, if this run is to record them."""
+    if os.environ.get("EXCHEQUER_RECORD"):
+        kept = json.loads(AUDITS.read_text("utf-8"))
+        kept[make.__name__] = kept.get(make.__name__, {}) | figures
+        AUDITS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "runs"), EVERY)
 def test_an_arm_passes_with_its_noise(copier, make, runs):
-    found = one_run.audit([make(copier)], runs, SURE, BEFORE.get(make, 0))
-    (result,) = found["results"]
-    assert found["passed"], result
+    result = one_run.audit(make(copier), runs, SURE, BEFORE.get(make, 0))
+    assert result["passed"], result
     assert 0 < result["lower_bound"] <= result["stated"]
+    named = ("mechanism", "measure", "canaries", "guesses")
+    figures = {name: round(result[name], 3) for name in ("stated", "lower_bound")}
+    record(make, {name: result[name] for name in named} | figures)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("halved")
 @pytest.mark.parametrize(("make", "runs"), EVERY)
 def test_an_arm_fails_with_half_its_noise(copier, make, runs):
-    found = one_run.audit([make(copier)], runs, SURE, BEFORE.get(make, 0))
-    assert not found["passed"], found["results"]
+    result = one_run.audit(make(copier), runs, SURE, BEFORE.get(make, 0))
+    assert not result["passed"], result
+    record(make, {"halved": round(result["lower_bound"], 3)})
+
+
+def test_what_is_recorded_is_of_every_arm_and_shows_halved_noise():
+    kept = json.loads(AUDITS.read_text("utf-8"))
+    assert set(kept) == {make.__name__ for make in (*ARMS, *LONG)}
+    for name, found in kept.items():
+        assert 0 < found["lower_bound"] <= found["stated"] < found["halved"], name
 
 
 # --- the bound ------------------------------------------------------------------------------------
