@@ -47,13 +47,14 @@ def place_of(request) -> Prefix | None:
 
 
 #: What a log is has tests on every home (tests/accountant/ledger_log), and what is written to it
-#: in a store has those of `shared`; all that is done with it is tried in stores before a release.
+#: in a store has those that are tried `in_a_store_too`; all that is done with it is tried in stores
+#: before a release.
 CEPH = pytest.param("ceph_of_module", marks=pytest.mark.release)
-SHARED = ["folder", pytest.param("s3", marks=pytest.mark.slow), CEPH]
-ALONE = ["folder", pytest.param("s3", marks=pytest.mark.release), CEPH]
+HOMES = ["folder", pytest.param("s3", marks=pytest.mark.release), CEPH]
+in_a_store_too = pytest.mark.parametrize("shared", ["folder", "s3", CEPH], indirect=True)
 
 
-@pytest.fixture(scope="module", params=SHARED)
+@pytest.fixture(scope="module", params=HOMES)
 def shared(servers, tmp_path_factory, request):
     with ground(servers, tmp_path_factory.mktemp("shared") / "log", place_of(request)) as made:
         yield made
@@ -67,7 +68,7 @@ def site(shared):
     shared.heal()
 
 
-@pytest.fixture(params=ALONE)
+@pytest.fixture(params=HOMES)
 def alone(servers, tmp_path, request, monkeypatch):
     """A database and a log that may be ruined; what is published of it lies beside it."""
     monkeypatch.setattr(signed, "LOOK_SECONDS", 1e-6)
@@ -121,6 +122,7 @@ def dataset_id(site):
 # --- what is in the log -------------------------------------------------------------------------
 
 
+@in_a_store_too
 def test_every_entry_is_in_the_log_before_its_writer_answers(site):
     assert logged(site) == entries(site)
     job_id = site.bench.submit(10)
@@ -143,6 +145,7 @@ def counted(site, monkeypatch) -> list[object]:
     return calls
 
 
+@in_a_store_too
 def test_many_threads_are_admitted_with_few_syncs(site, monkeypatch):
     synced = counted(site, monkeypatch)
     before = len(entries(site))
@@ -156,6 +159,7 @@ def test_many_threads_are_admitted_with_few_syncs(site, monkeypatch):
     assert len(synced) < 24
 
 
+@in_a_store_too
 def test_entries_are_posted_in_a_transaction_that_appends_them_alone(site):
     with site.engine.begin() as connection:
         locked = LockedAccount(connection, site.bench.dataset)
@@ -171,6 +175,7 @@ def crash_before_the_log():
     return mock.patch.object(ledger_log, "_fill", side_effect=Killed)
 
 
+@in_a_store_too
 def test_what_a_crash_left_out_is_appended_by_whoever_comes_next(site):
     with crash_before_the_log(), pytest.raises(Killed):
         site.bench.submit(10, key="asked once")
@@ -248,6 +253,7 @@ def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
     assert logged(site) == entries(site)
 
 
+@in_a_store_too
 def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
     system, name = (os, "fsync") if isinstance(site.folder, Path) else (ObjectLog, "_create")
     with mock.patch.object(system, name, side_effect=OSError(5, "Input/output error")):

@@ -36,6 +36,7 @@ from tests.accountant.transactions.test_charges import POLICY as CHARGES
 from tests.accountant.transactions.test_ledger_log import (
     alone,
     entries,
+    in_a_store_too,
     logged,
     run,
     shared,
@@ -78,6 +79,7 @@ def spend_all(site) -> list[uuid.UUID]:
         run(site, job_id)
 
 
+@in_a_store_too
 def test_the_same_allowance_is_never_spent_twice(site):
     copy = site.backup()
     done = spend_all(site)

@@ -15,7 +15,7 @@ from accountant.queries import entries
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import SAMPLE, published, result, wait_for
-from tests.workers.jobs.test_jobs import MANY, Desk, desk  # noqa: F401  (the fixture)
+from tests.workers.jobs.test_jobs import FEW, Desk, desk  # noqa: F401  (the fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,9 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
 @pytest.fixture(scope="module")
 def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
     """(dataset, a job on it that wrote texts), and nothing of the allowance is left for another."""
-    dataset = desk.dataset(MANY)
+    dataset = desk.dataset(FEW)
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
-    job_id = desk.submit(dataset, tokens_per_batch=96, max_text_tokens=16)
+    job_id = desk.submit(dataset, tokens_per_batch=96, max_text_tokens=16, record_tokens=32)
     assert desk.ended(job_id)["state"] == "succeeded"
     return dataset, str(job_id)
 

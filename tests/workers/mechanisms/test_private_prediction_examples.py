@@ -17,7 +17,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import yes
 from tests.workers.conftest import ROOT, SAMPLE, folder_of, published, wait_for
-from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
+from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
 from workers.sample import THEMES
 
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.slow
 NAMES = {"public_corpus": "sample-public", "embedding": "sample-embedding"}
 #: Of each batch, in place of 64 tokens and of 128 records, and of two labels alone.
 TOKENS = 8
-RECORDS = 64
+RECORDS = 32
+#: Of each label in the data.
+REVIEWS = 40
 SOME = LABELS[:2]
 EXAMPLES = ("private-prediction", "private-prediction-clusters", "private-prediction-median")
 
@@ -59,7 +61,7 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    return allowed(desk, MANY)
+    return allowed(desk, REVIEWS)
 
 
 def allowed(desk: Desk, most: int | None) -> str:
