@@ -61,7 +61,8 @@ Columns are means over a row's cells:
   is more fluent, and may be duller.
 - *MAUVE*: 1 where texts are spread like real ones; it needs 100 texts.
 - *Seconds* are of a processor; on a GPU, of the one that drives it, with cells side by side.
-- *ε*: what the job cost, at δ n^-1.1. `secpe` bounds a guess by e^ε times its prior instead.
+- *ε*: what the job cost, with δ n^-1.1 for n records. `secpe` bounds instead how likely a secret is
+  guessed: e^ε times as likely as by chance.
 """
 BOUGHT = """
 Texts over ε follow from prices alone. *Clusters* and *median* pay for each text too; the other
@@ -86,7 +87,7 @@ proves nothing ([how](audits.md)).
     EXCHEQUER_RECORD=1 pytest tests/workers/privacy_audits/test_one_run.py -m "slow or release"
 
 Jobs are small ones, made to be guessed; ε is at δ 10^-6, and a sound row fails once in 100,000
-audits. For `secpe` it is the share of secrets found that chance finds in one of 20.
+audits. For `secpe` all three are shares of secrets found, of which chance finds one in 20.
 """
 #: Of a table: the name of a column, of its figure in a cell, and its digits.
 COLUMNS = (
@@ -226,9 +227,10 @@ def page(
             text += f"\n**ε {epsilon} at most, {records} records, {texts} texts of {tokens} tokens "
             text += f"wanted**: {', '.join(corpora)}; on {', '.join(devices)}.\n\n"
             text += "\n".join(table(cells, epsilon, size, rows)) + "\n"
-    failed = {f"{key[1]} {key[2]}: {cell['why']}" for key, cell in cells.items() if "why" in cell}
-    if failed:
-        text += "\nWrote nothing: " + "; ".join(sorted(failed)) + ".\n"
+    why = {key: cell["why"] for key, cell in cells.items() if "why" in cell}
+    if why:
+        failed = {f"{NAMES.get(k[1], k[1])} {k[2]}, {k[5]} ({each})" for k, each in why.items()}
+        text += f"\nWrote nothing: {'; '.join(sorted(failed))}.\n"
     text += BOUGHT + "\n".join(f"![{said}](images/comparison-{name}.png)" for name, said in PLOTS)
     return text + "\n".join([PAIRS, *pairs(cells), AUDIT, *audits(audited), ""])
 
