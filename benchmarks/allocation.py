@@ -10,6 +10,7 @@ with 1 where a figure is below what was promised.
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from accountant.core.privacy.composition import epsilon_alone, renyi_epsilon
 from accountant.core.privacy.events import (
@@ -24,6 +25,7 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
 BATCHES, DRAW, DELTA = 468, Exponential(9 / (64 * 1.5)), 2.9e-6
 ROUND = 50
+renyi = partial(renyi_epsilon, delta=DELTA)
 EPSILONS = (1.0, 3.0, 10.0)
 ONE_COIN = (210, 350, 830)
 ROUNDS = (2_200, 17_000, 137_000)
@@ -73,11 +75,6 @@ def most(
 def alone(event: Event) -> float:
     """The quote."""
     return epsilon_alone(event, DELTA)[0]
-
-
-def renyi(event: Event) -> float | None:
-    """The quote by Rényi divergence only."""
-    return renyi_epsilon(event, DELTA)
 
 
 def jobs(filters: tuple[Filter, ...], limits: tuple[int, int], event: Event) -> int:

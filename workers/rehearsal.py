@@ -22,6 +22,7 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.evaluation import Evaluation
+from accountant.core.mechanisms.seconds import MOST_COMPARED
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
@@ -39,8 +40,6 @@ from workers.noise.meter import Meter
 #: Texts of a corpus that are looked at.
 MOST_LOOKED_AT = 1_000_000
 LEAST = 10
-#: Of an output at most so many texts are compared.
-MOST_COMPARED = 1_000
 #: The length of a zero-shot text where the mechanism names none.
 MOST_TOKENS = 64
 HEADLINE = ("loss", "usable")

@@ -232,6 +232,7 @@ def duration(
     reuses = getattr(parameters, "from_job", None) is not None
     reads_records = not (mechanism.public or mechanism.reads_output or reuses)
     jobs, models, corpora = tables.jobs, tables.models, tables.corpora
+    writer = getattr(parameters, "writer", None)
     took = func.extract("epoch", jobs.c.finished_at - jobs.c.started_at)
     corpus = jobs.c.parameters[rehearsal.CORPUS].astext
     newest = (
@@ -246,6 +247,7 @@ def duration(
         .where(
             jobs.c.mechanism == (rehearsal.PREFIX if reads_records else "") + mechanism.id,
             models.c.name.is_not_distinct_from(model if mechanism.uses_model else None),
+            jobs.c.parameters["writer"].astext.is_not_distinct_from(writer),
             jobs.c.state == "succeeded",
             ~jobs.c.reads_records,
         )
@@ -288,8 +290,9 @@ def _work(mechanism: Mechanism[Any], run: Row[Any]) -> Work | None:
     except ValidationError:
         return None
     most = run.parameters.get(rehearsal.TEXTS) or terms.public_size or run.texts
-    texts = min(run.texts - rehearsal.held_out(run.texts), most)
-    return work(rehearsal.filled(parameters, terms, texts), terms, texts)
+    held_out = rehearsal.held_out(run.texts)
+    texts = min(run.texts - held_out, most)
+    return work(rehearsal.filled(parameters, terms, texts), terms, texts, held_out)
 
 
 def in_words(seconds: float) -> str:

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accountant.core.mechanisms.seconds import MOST_ZERO_SHOT
 from accountant.core.privacy.price import Terms
 from accountant.core.template import slots
 from workers.data.public_text import PublicPrompt, PublicText, constant, filled, label, parameter
 from workers.evaluation.sides import Texts
 from workers.generation.writer import Manner, Writer
 
-#: At most so many are written: more cost time and tell little.
-MOST = 200
 TEMPERATURE = 1.0
 #: Fields that hold a mechanism's prompt, the first that it has.
 PROMPTS = ("public_template", "template", "prompt")
@@ -57,8 +56,8 @@ def _prompt(template: PublicText, parameters: Any, terms: Terms, name: str | Non
 
 
 def write(writer: Writer, asked: Asked, number: int) -> Texts:
-    """Return `number` texts, at most MOST, in turn of all labels. Raises WriterError."""
-    each = -(-min(number, MOST) // len(asked.prompts))
+    """Return `number` texts, at most MOST_ZERO_SHOT, in turn of all labels. Raises WriterError."""
+    each = -(-min(number, MOST_ZERO_SHOT) // len(asked.prompts))
     names = list(asked.prompts)
     made = list(writer.write([asked.prompts[name] for name in names], asked.manner, each))
     labels = None if names == [None] else [str(names[written.row]) for written in made]

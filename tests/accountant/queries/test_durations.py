@@ -85,6 +85,16 @@ def test_rehearsals_with_fields_of_an_older_release_have_no_size(bench, owner):
     assert (told(bench).seconds, told(bench).sized) == (6.5, False)
 
 
+def test_a_rehearsal_with_another_writer_is_not_counted(bench, owner):
+    corpus = public_things(bench.engine, bench.steward, 100, [])["public_corpus"]
+    ran(bench, owner, 5, rehearsal_corpus=corpus)
+    assert told(bench).jobs == 1
+    with owner.begin() as connection:
+        written = 'UPDATE jobs SET parameters = parameters || \'{"writer": "another"}\''
+        connection.execute(text(written))
+    assert told(bench) is None
+
+
 def test_no_job_that_reads_records_is_counted(bench, owner):
     """Not even one that stands under a rehearsal's name."""
     corpus = public_things(bench.engine, bench.steward, 100, [])["public_corpus"]
