@@ -33,8 +33,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from tests.aggregates import mean_scores
 from workers.engine import Batch, Decoder, Shape, Sizes, prepare
-from workers.engine.aggregation import GRID, Mean, Median, grid_costs, mean_scores
+from workers.engine.aggregation import GRID, Mean, Median, grid_costs
 from workers.engine.sizing import MOST_ROWS, pass_rows
 from workers.noise.token_sampler import draw
 

@@ -660,6 +660,14 @@ MUTATIONS = (
         "tests/workers/mechanisms/test_rounds.py::test_a_context_serves_from_the_next_round_on",
     ),
     Mutation(
+        "memory in which a round finds what another left",
+        "workers/engine/kept_contexts.py",
+        "        self._store.clear()\n",
+        "",
+        "tests/workers/mechanisms/test_rounds.py"
+        "::test_nothing_of_a_round_stays_in_memory_that_the_next_one_uses",
+    ),
+    Mutation(
         "texts of the median that rules leave out",
         RUNNER,
         "rules.publishes(text.text) if mean else text.text",

@@ -9,7 +9,6 @@ Rounding preserves order, so the median of rounded values is the rounded median:
 the floats unrounded and rounds only what it uses.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +27,10 @@ Scores = NDArray[np.int64]
 # --- clipping -----------------------------------------------------------------------------------
 
 
-def clip_to_grid(logits: torch.Tensor, clip: float) -> torch.Tensor:
-    """clip_c(z) = max(-c, z - max z + c) of each row, in integer multiples of c / GRID.
-
-    `logits`: float32 (contexts, vocabulary). Returns int64 of the same shape, within [-GRID, GRID].
-    A row with NaN or +infinity is zero. This is the definition; `Mean` and `Median` give the same
-    integers.
-    """
-    highest = logits.max(dim=1, keepdim=True).values
-    return _on_grid(logits - highest + clip, torch.isfinite(highest), clip).long()
-
-
 def _on_grid(shifted: torch.Tensor, usable: torch.Tensor, clip: float) -> torch.Tensor:
-    """Return clipped and rounded values, whole numbers in float64; zero where `usable` is false."""
+    """Return z - max z + c, clipped and rounded to multiples of c / GRID: whole float64. Zero where
+    `usable` is false.
+    """
     steps = shifted.clamp(-clip, clip).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
     return torch.where(usable, steps, 0.0)
 
@@ -72,14 +62,6 @@ class Mean:
         """Return the sums: int64 (vocabulary,)."""
         summed: Scores = self.total.long().cpu().numpy()
         return summed
-
-
-def mean_scores(pieces: Iterable[torch.Tensor], clip: float, vocabulary: int) -> Scores:
-    """Sum all contexts' clipped logits: int64 (vocabulary,), in steps of clip / GRID."""
-    mean = Mean(clip, vocabulary)
-    for logits in pieces:
-        mean.add(logits)
-    return mean.scores()
 
 
 # --- the median ---------------------------------------------------------------------------------
@@ -198,23 +180,15 @@ def _by_torch(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.
 # --- what a draw from the median costs ----------------------------------------------------------
 
 
-def median_interval(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(left end, median, right end) per token, float64 (vocabulary,), of `logits` that are already
-    clipped.
-
-    `logits`: (contexts, vocabulary). Raises ValueError for fewer than two contexts.
-    """
-    if logits.ndim != 2:
-        raise ValueError("logits must be (contexts, vocabulary)")
-    middles = _middles(len(logits))
-    left, median, right = _ends(logits.double().sort(dim=0).values[middles])
-    return left / 2, median / 2, right / 2
-
-
 def interval_costs(
     left: torch.Tensor, median: torch.Tensor, right: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    """gamma of paper 001, Definition 4, per token, in float64, rounded up: (vocabulary,)."""
+    """Return what each token drawn from the median costs ex post, if a context may be added or
+    removed: gamma of paper 001, Definition 4, in float64, rounded up: (vocabulary,).
+
+    |ln P(token) - ln P'(token)| is at most that for every neighbour (paper 001, Theorem 2, with the
+    tighter ends of `_ends`).
+    """
     left, median, right = (ends.double() / temperature for ends in (left, median, right))
     below = torch.logsumexp(median, 0) - torch.logsumexp(left, 0)
     above = torch.logsumexp(right, 0) - torch.logsumexp(median, 0)
@@ -228,20 +202,8 @@ def interval_costs(
     return cost + slack
 
 
-def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return the ex-post cost of drawing each token from the median, if a context may be added or
-    removed.
-
-    `logits`: float (contexts, vocabulary), already clipped, public contexts included. Returns gamma
-    per token, float64 (vocabulary,): |ln P(token) - ln P'(token)| is at most that for every
-    neighbour (paper 001, Theorem 2, with the tighter ends of `_ends`). Raises ValueError for fewer
-    than two contexts.
-    """
-    return interval_costs(*median_interval(logits), temperature)
-
-
 def grid_costs(interval: Interval, clip: float, temperature: float) -> torch.Tensor:
-    """As `median_token_costs`, from the interval of contexts on the grid: float64 (vocabulary,).
+    """As `interval_costs`, from the interval of contexts on the grid: float64 (vocabulary,).
 
     A step of the doubled grid in float64 is off by 2^-53 of itself, which the slack covers many
     times over.

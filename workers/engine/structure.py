@@ -21,6 +21,10 @@ from workers.engine import attention, kernels
 HEAD = "head"
 
 
+#: What removes hooks at its end.
+Hooked = contextlib.AbstractContextManager[Any]
+
+
 class StructureError(ExchequerError):
     """A model or layer that this engine can't find its way in. The text is public."""
 
@@ -70,46 +74,32 @@ class Structure:
                     f"layers: {layer} is not a layer of this model; it has 0 to {last}"
                 )
 
-    @contextlib.contextmanager
-    def steered(self, bias: Mapping[int, torch.Tensor]) -> Iterator[None]:
+    def steered(self, bias: Mapping[int, torch.Tensor]) -> Hooked:
         """Return a context that adds bias[l], (hidden,), to block l's output everywhere."""
         self.check_layers(list(bias))
-        hooks = []
+        hooks = contextlib.ExitStack()
         for layer, vector in bias.items():
             own = next(self.blocks[layer].parameters())
             moved = vector.to(own.device, own.dtype)
             # Before any other hook: who watches a layer sees the stream that goes on.
-            hooks.append(self.blocks[layer].register_forward_hook(_adding(moved), prepend=True))
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+            hook = self.blocks[layer].register_forward_hook(_adding(moved), prepend=True)
+            hooks.enter_context(hook)
+        return hooks
 
-    @contextlib.contextmanager
-    def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
+    def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Hooked:
         """Return a context that calls layers[l] with block l's (rows, tokens, hidden)."""
         self.check_layers(list(layers))
-        hooks = [
-            self.blocks[layer].register_forward_hook(_telling(look))
-            for layer, look in layers.items()
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        hooks = contextlib.ExitStack()
+        for layer, look in layers.items():
+            hooks.enter_context(self.blocks[layer].register_forward_hook(_telling(look)))
+        return hooks
 
-    @contextlib.contextmanager
-    def receiving(self, look: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    def receiving(self, look: Callable[[torch.Tensor], None]) -> Hooked:
         """Return a context that calls `look` with the head's (rows, tokens, hidden)."""
-        hook = self.base.register_forward_hook(
+        hook: Hooked = self.base.register_forward_hook(
             lambda _base, _inputs, output: look(output.last_hidden_state)
         )
-        try:
-            yield
-        finally:
-            hook.remove()
+        return hook
 
 
 def _stream(output: Any) -> torch.Tensor:

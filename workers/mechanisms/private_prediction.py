@@ -70,16 +70,11 @@ from workers.engine.aggregation import (
     Median,
     Scores,
     grid_costs,
-    interval_costs,
-    median_interval,
-    median_token_costs,
 )
 from workers.generation.rules import Rules
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.models import LocalModel, Prompt, endings
 from workers.noise.meter import Branch, Meter, Turn
-
-__all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
 
 
 class Runner:

@@ -6,17 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.aggregates import clip_to_grid, mean_scores, median_interval, median_token_costs
 from workers.engine.aggregation import (
     GRID,
     Interval,
     Median,
     _by_torch,
     _middles,
-    clip_to_grid,
     grid_costs,
-    mean_scores,
-    median_interval,
-    median_token_costs,
 )
 
 CLIPS = st.sampled_from([0.5, 6.0, 9.0, 100.0])

@@ -16,12 +16,13 @@ from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from accountant.core.template import NAMED_TEMPLATES
+from tests.aggregates import clip_to_grid, median_interval, median_token_costs
 from workers import models
 from workers.data.corpora import Corpus
 from workers.data.records import Record, Records
 from workers.embedding import embedders
 from workers.embedding.public_contexts import from_corpus, from_shots
-from workers.engine.aggregation import GRID, clip_to_grid, median_interval, median_token_costs
+from workers.engine.aggregation import GRID
 from workers.interface import SAFETENSORS, Artifact, Progress, Public, Text
 from workers.mechanisms.private_prediction import Contexts, Runner
 from workers.models import ModelError, Prompt

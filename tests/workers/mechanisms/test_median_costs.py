@@ -5,11 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.mechanisms.private_prediction import (
-    interval_costs,
-    median_interval,
-    median_token_costs,
-)
+from tests.aggregates import median_interval, median_token_costs
+from workers.engine.aggregation import interval_costs
 
 CLIP = 6.0
 TOKENS = 4

@@ -14,12 +14,13 @@ from accountant.core.mechanisms.private_prediction import shift
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, float_up
+from tests.aggregates import clip_to_grid, median_interval, median_token_costs
 from tests.support import SHARED, needs_shared
 from workers import models
 from workers.data import records as reading
 from workers.data.records import Layout, Record, Records
 from workers.engine import Decoder, Sizes, sizes
-from workers.engine.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
+from workers.engine.aggregation import GRID, Mean
 from workers.interface import NOTHING_PUBLIC, Progress, Text
 from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
 from workers.models import Prompt

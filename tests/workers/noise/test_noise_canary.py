@@ -16,7 +16,8 @@ from scipy.stats import beta, norm
 
 from accountant.core.privacy.divergences import gaussian_mu_squared, pure_epsilon
 from accountant.core.privacy.events import Exponential, Gaussian, Laplace, SelfComposed
-from workers.engine.aggregation import GRID, mean_scores
+from tests.aggregates import mean_scores
+from workers.engine.aggregation import GRID
 from workers.noise import meter as metering
 from workers.noise.meter import Meter
 
