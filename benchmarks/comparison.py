@@ -28,7 +28,7 @@ import torch
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms.planning import CLIP, SUPPORT, TEMPERATURE, propose
-from benchmarks import comparison_page, utility_data, utility_runs
+from benchmarks import comparison_page, summaries, utility_data, utility_runs
 from benchmarks.proposals import figures, side, without_records
 from workers import models
 from workers.embedding.embedders import embed_all
@@ -407,10 +407,8 @@ def main() -> None:
     small, full = (
         {each.key for each in cells(options_of([model, *which]))} for which in (["--small"], [])
     )
-    audits = json.loads(AUDITS.read_text("utf-8"))
-    PAGE.write_text(comparison_page.page(known, small, full, list(ROWS), audits), "utf-8")
-    texts = {name: bought(name) for name in ("paper", "support", "allocation", FIRST[-1])}
-    comparison_page.plots(known, list(ROWS), list(SWEEP), texts, IMAGES)
+    text = comparison_page.page(known, small, full, list(ROWS), audits) + summaries.section()
+    PAGE.write_text(text, "utf-8")
     comparison_page.main()
 
 

@@ -51,7 +51,7 @@ from workers.evaluation.transfer import Labelled, transfer
 from workers.evaluation.usable import readable
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
-from workers.interface import Progress, Released, Text
+from workers.interface import NOTHING_PUBLIC, Progress, Public, Released, Text
 from workers.mechanisms.epsvec.quality import by_rule
 from workers.noise.meter import Meter
 
@@ -75,9 +75,10 @@ def written(
     corpus: utility_data.Corpus,
     model: models.LocalModel,
     folder: Path | None = None,
+    public: Public = NOTHING_PUBLIC,
 ) -> tuple[list[Text], Price]:
     """Return the texts of one job and its price. `folder`: keeps what it releases besides, which a
-    later call writes from for nothing.
+    later call writes from for nothing. Groups of the terms are the corpus's labels.
     """
     mechanism, runner = mechanisms.get(name), runners.runner(name)
     parameters = mechanism.parse(raw, terms)
@@ -87,10 +88,11 @@ def written(
     if name == "epsvec" and "vectors" in kept:
         released = {part: Released(part, path.read_bytes()) for part, path in kept.items()}
         return list(runner.reuse(parameters, terms, released, model, progress)), price
-    records = Records(terms.labels, corpus.records(), secrets.token_bytes(32))
+    key, groups = secrets.token_bytes(32), terms.groups
+    records = Records(terms.labels or (None,), corpus.records(bool(groups)), key, groups=groups)
     meter = Meter(price.dp or FREE, price.ex_post_draws)
     texts = []
-    for each in runner.run(parameters, terms, records, model, meter, progress):
+    for each in runner.run(parameters, terms, records, model, meter, progress, public):
         if isinstance(each, Text):
             texts.append(each)
         elif folder:

@@ -1,458 +1,250 @@
-"""Private summaries of groups of reviews: score over ε, one-shot against token by token.
+"""What summaries of groups are worth: the planner's own proposal, played whole, and token by token.
 
-    python -m benchmarks.summaries run --folder F [--data sample|yelp] [--model FOLDER] [--part
-      NAME]
-    python -m benchmarks.summaries table --folder F
+    python -m benchmarks.summaries MODEL --keep DIR [--epsilon 3 1 10 20] [--show 20]
 
-sample: the bundled public reviews and model, groups are kinds of business; shifted: the private
-ones. yelp: six groups of Yelp's reviews by category and stars, read from EXCHEQUER_SHARED;
-yelp-four: those four of them that a classifier tells apart. n texts of each group are the records.
-A public half of its own gives centre, directions, adapter, and a classifier of the group (logistic
-regression on TF-IDF, or with --embedding on vectors). The score of a run is the share of its texts
-that the classifier puts into the right group. ε "inf" is without noise and exists here only. `run`
-goes through states, the ratio of cached to repeated reading, memory of a large group, adapters and
-scores of the variants, and token-by-token scores; each part leaves a file in F, so that a run that
-was cut short goes on.
+Records are 100 of Yelp's reviews of each of four groups, by category and stars. As many others are
+the public corpus that the adapter learns from, and the classifier of *right label*: chance is 0.25.
+Accounts of each ε are fresh (δ 1e-6). DIR keeps the adapter, which the proposal at ε 3 trains once.
+Rows: one-shot as proposed, token by token with all of ε, and the records cut to as many tokens;
+columns as in benchmarks.proposals. benchmarks/summaries.json keeps figures alone: a row that stands
+there is not written again. benchmarks.comparison shows those at ε 3.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from itertools import cycle, islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms import group_means
-from accountant.core.mechanisms.group_means import Group
-from accountant.core.mechanisms.summary_oneshot import event
+from accountant.core.mechanisms.planning import propose_least
+from accountant.core.mechanisms.proposals import Known
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.price import Terms
-from benchmarks.summaries_data import DATA, Data
-from benchmarks.summaries_judge import Judge, nats
+from benchmarks import utility_data
+from benchmarks.proposals import (
+    DELTA,
+    TOKENS,
+    figures,
+    part_of,
+    print_table,
+    side,
+    some,
+    written,
+)
+from workers import mechanisms as runners
 from workers import models
-from workers.data.records import Record, Records
-from workers.embedding import mean_states
-from workers.embedding.mean_states import Reader, View
-from workers.engine import Batch, Decoder, Shape, Sizes
-from workers.generation import soft_prompt_adapter
+from workers.data.public_text import PublicText, vouch
+from workers.embedding.mean_states import Reader
+from workers.evaluation.language import losses
+from workers.evaluation.transfer import Labelled
 from workers.generation.local_writer import LocalWriter, generator
-from workers.generation.writer import Manner
-from workers.interface import Progress
-from workers.mechanisms import summary_adapter, summary_oneshot, summary_token
-from workers.noise.meter import Meter, Values
-from workers.noise.samplers import Grid
+from workers.interface import Artifact, Progress, Public, Released, Text
 
-EPSILONS = ("1", "2", "5", "10", "20", "50", "inf")
-
-
-#: The clip of each is the 90 % quantile of public norms; its adapter is trained with the σ of ε 2.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "projected": {"centre": True, "components": 64},
-    "plain": {"centre": False, "components": None},
-    "centred": {"centre": True, "components": None},
-    "few": {"centre": True, "components": 16},
+FIGURES = Path(__file__).with_suffix(".json")
+#: Records of each group; runs of a row.
+SIZE, RUNS = 100, 3
+#: So many groups, of so many records each, are told what they can have.
+MANY, SIZES = 300, (60, 100, 300)
+#: The account whose proposal trains the adapter.
+TRAINED_AT = 3.0
+TOKEN: Mapping[str, Any] = {
+    "template": "{user}Review: {record}\nSay in one sentence what reviews like this are about."
+    "{assistant}The reviews are about",
+    "public_size": SIZE,
+    "record_tokens": 64,
+    "max_tokens": 24,
 }
-TRAINED_AT = 2.0
 
 
-class Exact(Meter):
-    """A meter that adds nothing, for ε = ∞; nothing that serves can reach it."""
+@dataclass(frozen=True)
+class Others:
+    """The public corpus: texts that no record is among."""
 
-    def gaussian(self, values: Values, sensitivity: Any, event: Any, part: Any = None) -> Grid:  # noqa: ARG002
-        return values() if callable(values) else values
+    part: Labelled
+    name: str = "public"
 
-
-def load(options: argparse.Namespace) -> models.LocalModel:
-    data = DATA[options.data]
-    folder = Path(options.model or data.model)
-    return models.load(folder, models.digest(folder), options.dtype or data.dtype, 6.0)
+    def texts(self) -> Iterator[tuple[PublicText, str]]:
+        yield from zip(map(vouch, self.part.texts), self.part.labels, strict=True)
 
 
-def judge_of(options: argparse.Namespace) -> Judge:
-    return Judge(DATA[options.data], options.embedding, Path(options.folder) / "judge.npy")
+@dataclass
+class Case:
+    """Groups, and the model that writes. `folder` keeps the adapter."""
+
+    corpus: utility_data.Corpus
+    model: models.LocalModel
+    facts: Mapping[str, Any]
+    folder: Path
+
+    @cached_property
+    def terms(self) -> Terms:
+        size = len(self.corpus.private.texts)
+        return Terms(delta=DELTA, public_size=size, groups=self.corpus.labels)
+
+    def proposal(self, epsilon: float, known: Known) -> Mapping[str, Any]:
+        """The parameters that are proposed in a fresh account of this ε."""
+        found, share = propose_least(
+            "summaries", self.terms, part_of(epsilon, self.terms), self.facts, known=known
+        )
+        print(found.mechanism, f"{share:.0%} of ε {epsilon:g}", found.outlook.sentence())
+        return found.parameters
+
+    @cached_property
+    def adapter(self) -> tuple[Mapping[str, Any], Released]:
+        """Parameters and weights of what reads means out."""
+        raw = self.proposal(TRAINED_AT, Known(corpora=("public",)))
+        parameters = mechanisms.get("summary-adapter").parse({**raw, "seed": 1}, self.terms)
+        path = self.folder / "adapter"
+        if not path.exists():
+            runner: Any = runners.runner("summary-adapter")
+            public = Public({"corpus": Others(self.corpus.held_out)})  # type: ignore[dict-item]
+            progress = Progress(parameters.steps)
+            for each in runner.make(parameters, self.terms, self.model, progress, public):
+                if isinstance(each, Artifact):
+                    path.write_bytes(each.content)
+                else:
+                    print(each.to_json(), f"{time.process_time():.0f} s", flush=True)
+        return parameters.model_dump(), Released("adapter", path.read_bytes())
+
+    def oneshot(self, epsilon: float) -> tuple[list[Text], float]:
+        """Summaries of one job as proposed, and its ε."""
+        trained, weights = self.adapter
+        raw = self.proposal(epsilon, Known({"adapter": trained}))
+        corpora = {"public_corpus": Others(self.corpus.held_out)}
+        public = Public(corpora, sources={"adapter": {"adapter": weights}})  # type: ignore[arg-type]
+        return self.written("summary-oneshot", raw, public)
+
+    def token(self, epsilon: float) -> tuple[list[Text], float]:
+        """Summaries of one job, a token at a time; C is the 90 % quantile of public norms."""
+        reader = Reader(self.model, TOKEN["template"], TOKEN["record_tokens"])
+        states = np.stack(list(reader.states(self.corpus.held_out.texts[::6])))
+        clip = float(f"{np.quantile(np.linalg.norm(states, axis=1), 0.9):.4g}")
+        return self.written("summary-token", {**TOKEN, "epsilon": epsilon, "clip": clip}, Public())
+
+    def written(
+        self, name: str, raw: Mapping[str, Any], public: Public
+    ) -> tuple[list[Text], float]:
+        texts, price = written(name, raw, self.terms, self.corpus, self.model, public=public)
+        assert price.dp is not None
+        return texts, epsilon_alone(price.dp, DELTA)[0]
+
+    @cached_property
+    def real(self) -> Any:
+        """Losses of real texts, for what is readable."""
+        return losses(self.model, self.corpus.held_out.texts[:100], tokens=TOKENS)
+
+    def row(
+        self,
+        texts: Sequence[Any],
+        groups: Sequence[str],
+        complete: Sequence[bool] | None,
+        epsilon: float | None = None,
+        seconds: int | None = None,
+    ) -> dict[str, Any]:
+        """The figures of some texts."""
+        found = figures(side(texts, groups, complete), self.corpus, self.model, self.real)
+        found |= {"epsilon": epsilon, "seconds": seconds}
+        return {key: round(v, 3) if isinstance(v, float) else v for key, v in found.items()}
 
 
-# --- one-shot -----------------------------------------------------------------------------------
+def outlooks(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What is proposed for many groups, by their size, and for counting them; public arithmetic."""
+    names, found = tuple(f"group {number}" for number in range(MANY)), {}
+    for size in SIZES:
+        terms = Terms(delta=DELTA, public_size=MANY * size, groups=names)
+        part, known = part_of(TRAINED_AT, terms), Known(corpora=("public",))
+        found[str(size)] = propose_least("summaries", terms, part, facts, known=known)[0]
+    terms = Terms(delta=DELTA, public_size=MANY * SIZE, labels=names)
+    found["counts"] = propose_least("counts", terms, part_of(TRAINED_AT, terms))[0]
+    return {name: each.outlook.sentence() for name, each in found.items()}
 
 
-def states(options: argparse.Namespace) -> dict[str, Any]:
-    data = DATA[options.data]
-    reader = Reader(load(options), data.oneshot, data.record_tokens)
-    parts = {"private": data.private(), "public": data.public()}
-    found = {name: np.stack(list(reader.states(part.texts))) for name, part in parts.items()}
-    np.savez(Path(options.folder) / "states.npz", private=found["private"], public=found["public"])
-    return {"read": {name: len(own) for name, own in found.items()}}
+SECTION = """
+## Summaries of groups
+
+Four groups of 100 of Yelp's reviews, in an account of ε 3, by `python -m benchmarks.summaries`.
+One-shot is what `exchequer ask DATASET --for summaries` proposes. *Label* is the share that a
+classifier of other reviews gives its own group: chance is 0.25. *Records* are cut as short.
+
+{table}
+
+Groups are disjoint, so {many} of them pay ε once, as one does. For {many} at ε 3:
+
+| records in each | what is proposed |
+|---|---|
+{sizes}
+
+Counted as labels instead: {counts}
+"""
 
 
-def view_and_clip(folder: Path, variant: str) -> tuple[View, float, dict[str, np.ndarray]]:
-    """The view of a variant and its clip: the 90 % quantile of public norms in it."""
-    found = dict(np.load(folder / "states.npz"))
-    view = mean_states.public_view(found["public"], **VARIANTS[variant])
-    clip = float(np.quantile(np.linalg.norm(view.coordinates(found["public"]), axis=1), 0.9))
-    return view, float(f"{clip:.4g}"), found
-
-
-def parsed(data: Data, epsilon: float, clip: float, variant: str) -> Any:
-    option = VARIANTS[variant]
-    used = option["centre"] or option["components"] is not None
-    raw = {"epsilon": epsilon, "clip": clip, "public_size": data.size, **option}
-    return mechanisms.get("summary-oneshot").parse(
-        raw | ({"public_corpus": "public"} if used else {}) | {"max_tokens": data.tokens},
-        data.terms,
-    )
-
-
-def adapter(options: argparse.Namespace) -> dict[str, Any]:
-    folder, model, data = Path(options.folder), load(options), DATA[options.data]
-    _, clip, found = view_and_clip(folder, options.variant)
-    part = data.public()
-    sigma = group_means.sigma(parsed(data, TRAINED_AT, clip, options.variant), data.terms)
-    raw = {
-        **{"corpus": "public", "clip": clip, "sigma": sigma, **VARIANTS[options.variant]},
-        "soft_tokens": options.soft_tokens,
-        "steps": options.steps,
-        "batch_size": 8,
-        "set_size": 8,
-        "target_tokens": data.tokens,
-        "evaluate_every": 12,
-        "patience": 4,
-        "learning_rate": 1e-3,
-        "seed": 1,
-        "start": data.start,
-        "template": data.oneshot,
-        "public_texts": 600,
-    }
-    parameters = mechanisms.get("summary-adapter").parse(raw, Terms())
-    measures = []
-    training = summary_adapter.train(
-        parameters,
-        model,
-        found["public"],
-        list(zip(part.texts, part.labels, strict=True)),
-        Progress(options.steps),
-    )
-    while True:
-        try:
-            measures.append(next(training).to_json())
-            print(measures[-1], flush=True)
-        except StopIteration as ended:
-            np.savez(folder / f"adapter-{options.variant}.npz", **ended.value.tensors())
-            break
-    return {"measures": measures, "clip": clip, "sigma": sigma}
-
-
-def oneshot(options: argparse.Namespace) -> dict[str, Any]:
-    folder, model, data = Path(options.folder), load(options), DATA[options.data]
-    judge, terms = judge_of(options), data.terms
-    view, clip, found = view_and_clip(folder, options.variant)
-    weights = dict(np.load(folder / f"adapter-{options.variant}.npz"))
-    made = soft_prompt_adapter.of_tensors(weights, model.structure.hidden, options.soft_tokens)
-    own = np.array(data.private().labels)
-    totals = np.stack(
-        [
-            mean_states.clipped_sum(view, found["private"][own == group], clip)
-            for group in data.groups
-        ]
-    )
-    name = f"oneshot-{options.variant}"
-    kept = _kept(options, name) or {"scores": {}, "nats": {}, "texts": {}, "clip": clip}
-    kept["ceiling"] = judge.ceiling(data)
-    scores, losses, shown = kept["scores"], kept["nats"], kept["texts"]
-    for epsilon in options.epsilons:
-        for seed in range(len(scores.get(epsilon, [])), options.seeds):
-            parameters = parsed(
-                data, 1.0 if epsilon == "inf" else float(epsilon), clip, options.variant
-            )
-            meter = Exact(event(parameters)) if epsilon == "inf" else Meter(event(parameters))
-            means = summary_oneshot.release(parameters, terms, totals, view, meter)
-            with torch.inference_mode():
-                soft = made(
-                    torch.from_numpy(np.concatenate([means[group] for group in data.groups]))
-                )
-            writer = LocalWriter(model, generator(model.device, seed))
-            manner = Manner(data.tokens, options.temperature)
-            written = list(writer.write_after(list(soft), manner, options.decodings))
-            texts = [each.text for each in written]
-            groups = [data.groups[each.row] for each in written]
-            scores.setdefault(epsilon, []).append(judge.score(texts, groups))
-            losses.setdefault(epsilon, []).append(nats(model, texts))
-            shown[epsilon] = [f"{group}: {text}" for group, text in zip(groups, texts, strict=True)]
-            _save(options, name, kept)
-        print(epsilon, scores[epsilon], losses[epsilon], shown[epsilon][:2], flush=True)
-    return kept
-
-
-# --- token by token -----------------------------------------------------------------------------
-
-
-def records(data: Data) -> Records:
-    part = data.private()
-    pairs = zip(part.texts, part.labels, strict=True)
-    made = tuple(Record(f"{n}", None, text, group) for n, (text, group) in enumerate(pairs))
-    return Records((None,), made, b"k" * 32, groups=data.groups)
-
-
-def token(options: argparse.Namespace) -> dict[str, Any]:
-    """Prompts are read once; every run begins from them again, and one that was cut short goes
-    on.
-    """
-    model, data = load(options), DATA[options.data]
-    judge, terms, own = judge_of(options), data.terms, records(data)
-    public = Reader(model, data.token, data.record_tokens).states(data.public().texts[::6])
-    clip = float(np.quantile(np.linalg.norm(np.stack(list(public)), axis=1), 0.9))
-    raw: dict[str, Any] = {
-        "clip": float(f"{clip:.4g}"),
-        "public_size": data.size,
-        "max_tokens": data.tokens,
-    }
-    raw |= {
-        "record_tokens": data.record_tokens,
-        "template": data.token,
-        "temperature": options.temperature,
-    }
-    mechanism = mechanisms.get("summary-token")
-    parameters = mechanism.parse(raw | {"epsilon": 1.0}, terms)
-    prompt = models.Prompt(model.tokenizer, parameters.template, None)
-    shared = len(prompt.before)
-    shape = Shape(shared, prompt.fixed_tokens - shared + data.record_tokens, data.tokens)
-    batches = [
-        Batch(summary_token.contexts(parameters, terms, own, prompt, group)[0], prompt.before)
-        for group in data.groups
+def section() -> str:
+    """What docs/comparison.md says of groups."""
+    known = json.loads(FIGURES.read_text("utf-8"))
+    names = ("texts", "words", "finished", "loss", "right label", "readable", "seconds", "epsilon")
+    table = [
+        "| | texts | words | finished | loss | label | readable | seconds | ε |",
+        f"|{'---|' * 9}",
     ]
-    decoder = Decoder(model.structure, batches, shape, Sizes(96, 96, len(data.groups)), hidden=True)
-    started = time.perf_counter()
-    first = [(place, values.clone()) for place, values in decoder.read()]
-    print("read", time.perf_counter() - started, flush=True)
-    kept = _kept(options, "token") or {"scores": {}, "nats": {}, "texts": {}, "clip": raw["clip"]}
-    scores, losses, shown = kept["scores"], kept["nats"], kept["texts"]
-    for epsilon in options.epsilons:
-        for seed in range(len(scores.get(epsilon, [])), options.seeds):
-            parameters = mechanism.parse(
-                raw | {"epsilon": 1.0 if epsilon == "inf" else float(epsilon)}, terms
-            )
-            priced = mechanism.price(parameters, terms).dp
-            assert priced is not None
-            meter = Exact(priced) if epsilon == "inf" else Meter(priced)
-            random: dict[Group, torch.Generator] = {
-                group: torch.Generator().manual_seed(seed * 100 + n)
-                for n, group in enumerate(data.groups)
-            }
-            given = _Again(decoder, first), [Batch([])] * len(data.groups)
-            opened = partial(tuple, given)
-            writing = summary_token.Writing(
-                parameters, terms, model, meter, opened, data.groups, random
-            )
-            texts = list(writing.texts(Progress(0)))
-            scores.setdefault(epsilon, []).append(
-                judge.score([each.text for each in texts], [str(each.label) for each in texts])
-            )
-            losses.setdefault(epsilon, []).append(nats(model, [each.text for each in texts]))
-            shown.setdefault(epsilon, []).extend(f"{each.label}: {each.text}" for each in texts)
-            print(
-                epsilon,
-                seed,
-                scores[epsilon][-1],
-                losses[epsilon][-1],
-                shown[epsilon][-1],
-                flush=True,
-            )
-            _save(options, "token", kept)
-    return kept
+    for name in ("one-shot 3", "token by token 3", "records"):
+        cells = [known["rows"][name].get(key) for key in names]
+        table.append(f"| {name.removesuffix(' 3')} | {' | '.join(map(_shown, cells))} |")
+    sizes = (f"| {size} | {known['outlooks'][str(size)]} |" for size in SIZES)
+    counts = known["outlooks"]["counts"]
+    return SECTION.format(table="\n".join(table), many=MANY, sizes="\n".join(sizes), counts=counts)
 
 
-class _Again(Decoder):
-    """A decoder whose prompts were read before: each text begins anew after them."""
-
-    def __init__(self, decoder: Decoder, first: list[tuple[int, torch.Tensor]]) -> None:
-        self.__dict__.update(vars(decoder))
-        self.first = first
-
-    def read(self) -> Iterator[tuple[int, torch.Tensor]]:
-        for place in range(len(self.batches)):
-            self.restart(place)
-        return iter(self.first)
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def speed(options: argparse.Namespace) -> dict[str, Any]:
-    """CPU seconds of a text of T tokens over n contexts, with a cache and read again for every
-    token.
-    """
-    model, data, size, tokens = load(options), DATA[options.data], 8, 50
-    reader = Reader(model, data.token, data.record_tokens)
-    prompt = reader.prompt
-    texts = [prompt.tokens(text, data.record_tokens) for text in data.private().texts[:size]]
-    shape = Shape(0, max(map(len, texts)), tokens)
-    with torch.inference_mode():
-        started = time.process_time()
-        decoder = Decoder(model.structure, [Batch(texts)], shape, Sizes(size, size, 1), hidden=True)
-        cached = [torch.cat([values for _, values in decoder.read()]).clone()]
-        for step in range(tokens - 1):
-            cached.append(
-                torch.cat([values for _, values in decoder.step({0: 100 + step})]).clone()
-            )
-        seconds = time.process_time() - started
-        started, far = time.process_time(), 0.0
-        for step in range(tokens):
-            longer = [[*ids, *range(100, 100 + step)] for ids in texts]
-            own = Shape(0, shape.rest + step, 0)
-            again = Decoder(
-                model.structure, [Batch(longer)], own, Sizes(size, size, 1), hidden=True
-            )
-            states = torch.cat([values for _, values in again.read()])
-            far = max(
-                far, float((states - cached[step]).norm(dim=1).max() / states.norm(dim=1).max())
-            )
-        slow = time.process_time() - started
-    return {
-        "cached": seconds,
-        "again": slow,
-        "ratio": slow / seconds,
-        "furthest": far,
-        "n": size,
-        "T": tokens,
-    }
+def main() -> None:
+    """Write the rows that are not known yet, and print all."""
+    options = _options()
+    torch.set_num_threads(1)
+    options.keep.mkdir(parents=True, exist_ok=True)
+    model = models.load(options.model, models.digest(options.model))
+    corpus = utility_data.load("yelp4", 4 * SIZE)
+    case = Case(corpus, model, models.inspect(options.model), options.keep)
+    kept = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {"rows": {}}
+    kept["outlooks"], known = outlooks(case.facts), kept["rows"]
+    if "records" not in known:
+        part, writer = corpus.private, LocalWriter(model, generator(model.device, 0))
+        most = case.adapter[0]["target_tokens"]
+        cut = [writer.shortened(vouch(text), most) for text in part.texts]
+        known["records"] = case.row(cut, part.labels, None)
+    for epsilon in options.epsilon:
+        for name, play in (("one-shot", case.oneshot), ("token by token", case.token)):
+            key = f"{name} {epsilon:g}"
+            if key in known:
+                continue
+            began = time.process_time()
+            jobs = [play(epsilon) for _ in range(RUNS)]
+            seconds = (time.process_time() - began) / RUNS
+            texts = [each for job, _ in jobs for each in job]
+            own = ([e.text for e in texts], [str(e.label) for e in texts])
+            known[key] = case.row(*own, [e.complete for e in texts], jobs[0][1], round(seconds))
+            FIGURES.write_text(json.dumps(kept, indent=0, ensure_ascii=False) + "\n", "utf-8")
+            for each in some(texts, options.show):
+                print(f"\n[{each.label}] {'' if each.complete else '(cut) '}{each.text}")
+    print_table(known)
 
 
-def megabytes(field: str) -> float:
-    """VmRSS, what this process holds, or VmHWM, the most that it held since `forget_peak`."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition(f"{field}:")[2].split()[0]) / 1024
-
-
-def forget_peak() -> float:
-    """From here on VmHWM is the peak; what is held now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return megabytes("VmRSS")
-
-
-def memory(options: argparse.Namespace) -> dict[str, Any]:
-    """Megabytes at most, above the model's own, and seconds: one group of n records, T tokens, two
-    limits.
-    """
-    data, size = DATA[options.data], 500
-    texts = list(islice(cycle(data.texts("private").texts), size))
-    own = Records(
-        (None,), tuple(Record(f"{n}", None, text) for n, text in enumerate(texts)), b"k" * 32
-    )
-    mechanism, terms = mechanisms.get("summary-token"), Terms()
-    raw = {"epsilon": 1e3, "clip": 40.0, "public_size": size, "max_tokens": 50, "seed": 1}
-    parameters = mechanism.parse(
-        raw | {"record_tokens": data.record_tokens, "template": data.token}, terms
-    )
-    priced = mechanism.price(parameters, terms).dp
-    assert priced is not None
-    found: dict[str, Any] = {"n": size, "T": parameters.max_tokens}
-    for limit in (512, 256):
-        model = replace(load(options), memory_bytes=limit << 20)
-        before, started = forget_peak(), time.process_time()
-        list(summary_token.Runner().run(parameters, terms, own, model, Meter(priced), Progress(0)))
-        above = megabytes("VmHWM") - before
-        found[f"limit {limit} MiB"] = {
-            "megabytes_above": round(above),
-            "cpu_seconds": round(time.process_time() - started, 1),
-        }
-    return found
-
-
-# --- commands -----------------------------------------------------------------------------------
-
-
-def _save(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
-    (Path(options.folder) / f"{name}.json").write_text(
-        json.dumps(found, indent=1, ensure_ascii=False)
-    )
-
-
-def _kept(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """What a part left, or nothing."""
-    path = Path(options.folder) / f"{name}.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _whole(options: argparse.Namespace, name: str) -> bool:
-    """True where a part has nothing left to do: the scores of every ε and seed, if it makes
-    some.
-    """
-    found = _kept(options, name)
-    scores = found.get("scores")
-    if scores is None:
-        return bool(found)
-    return all(len(scores.get(epsilon, [])) >= options.seeds for epsilon in options.epsilons)
-
-
-def table(folder: Path) -> None:
-    """The scores as Markdown, mean and range over seeds, and the texts' loss in nats a token."""
-    names = [f"oneshot-{variant}" for variant in VARIANTS] + ["token"]
-    print("| | " + " | ".join(EPSILONS) + " |\n|---|" + "---|" * len(EPSILONS))
-    for name in names:
-        path = folder / f"{name}.json"
-        if path.exists():
-            found = json.loads(path.read_text())
-            scores, losses = found["scores"], found["nats"]
-            cells = []
-            for each in EPSILONS:
-                own = scores.get(each)
-                span = "–" if own is None else f"{np.mean(own):.2f} ({min(own):.2f}–{max(own):.2f})"
-                cells.append(span if own is None else f"{span}, {np.mean(losses[each]):.1f}")
-            print(f"| {name} | " + " | ".join(cells) + " |")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Every part that has left no file yet, or the one that is named."""
-    parts: list[tuple[str, Callable[[argparse.Namespace], dict[str, Any]], str]]
-    parts = [("states", states, ""), ("speed", speed, ""), ("memory", memory, "")]
-    for variant in VARIANTS:
-        parts += [
-            (f"adapter-{variant}", adapter, variant),
-            (f"oneshot-{variant}", oneshot, variant),
-        ]
-    for name, part, variant in [*parts, ("token", token, "")]:
-        if options.part not in (None, name) or _whole(options, name):
-            continue
-        options.variant, started = variant, time.perf_counter()
-        found = part(options) | {"seconds": round(time.perf_counter() - started)}
-        _save(options, name, found)
-        shown = {key: value for key, value in found.items() if key not in ("texts", "measures")}
-        print(name, shown, flush=True)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
-    parser.add_argument("command", choices=["run", "table"])
-    parser.add_argument("--folder", required=True)
-    parser.add_argument("--data", choices=list(DATA), default="sample")
-    parser.add_argument(
-        "--part", help="states, speed, memory, adapter-projected, oneshot-projected, …, token"
-    )
-    parser.add_argument("--model", help="the folder of another model than the bundled one")
-    parser.add_argument("--dtype", help="of the model: float32, bfloat16")
-    parser.add_argument(
-        "--embedding", type=Path, help="the folder of an embedding model, for the score"
-    )
-    parser.add_argument("--epsilons", nargs="+", choices=EPSILONS, default=list(EPSILONS))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--soft-tokens", type=int, default=8)
-    parser.add_argument("--decodings", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--temperature", type=float, default=0.7)
-    options = parser.parse_args()
-    disable_progress_bar()
-    torch.set_num_threads(options.threads)
-    Path(options.folder).mkdir(parents=True, exist_ok=True)
-    if options.command == "table":
-        table(Path(options.folder))
-    else:
-        run(options)
-    return 0
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("model", type=Path, help="folder of a language model")
+    parser.add_argument("--keep", type=Path, required=True, help="folder that keeps the adapter")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[3.0])
+    parser.add_argument("--show", type=int, default=20)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

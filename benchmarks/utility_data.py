@@ -33,11 +33,12 @@ class Corpus:
     private: Labelled
     held_out: Labelled
 
-    def records(self) -> tuple[Record, ...]:
-        """The private part; every record is its own unit."""
-        pairs = zip(self.private.texts, self.private.labels, strict=True)
+    def records(self, grouped: bool = False) -> tuple[Record, ...]:
+        """The private part; every record is its own unit. `grouped`: labels are its groups."""
+        pairs = enumerate(zip(self.private.texts, self.private.labels, strict=True))
         return tuple(
-            Record(f"{self.name}-{index}", label, text) for index, (text, label) in enumerate(pairs)
+            Record(f"{self.name}-{n}", None if grouped else label, text, label if grouped else None)
+            for n, (text, label) in pairs
         )
 
 
@@ -105,6 +106,22 @@ def _yelp5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return private, [pair for pairs in found.values() for pair in pairs[YELP_PRIVATE:]]
 
 
+#: Four that a classifier tells apart.
+YELP_GROUPS = ("Restaurants 1", "Restaurants 5", "Shopping 5", "Beauty & Spas 5")
+
+
+def _yelp4() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Groups by category of business and stars."""
+    parts = []
+    for part in ("test", "dev"):
+        found = (
+            (f"{row['label1'].split(': ')[1]} {row['label2'].split()[-1][0]}", row["text"])
+            for row in rows(SHARED / f"data/yelp_augpe/{part}.csv.gz")
+        )
+        parts.append([pair for pair in found if pair[0] in YELP_GROUPS])
+    return parts[0], parts[1]
+
+
 def _openreview() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Halves of the reviews of accepted and of rejected papers."""
     path = SHARED / "data/openreview/iclr2017_reviews.csv.gz"
@@ -140,6 +157,7 @@ READ = {
     "dbpedia5b": lambda: _dbpedia5(DBPEDIA_OTHERS),
     "dbpedia4": lambda: _dbpedia5(DBPEDIA_REST),
     "yelp5": _yelp5,
+    "yelp4": _yelp4,
 }
 
 

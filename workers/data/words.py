@@ -9,6 +9,7 @@ word vectors and scores of texts all count these words.
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Literal
 
 _PLAIN = str.maketrans(
@@ -70,6 +71,13 @@ def cased_words(text: str) -> list[str]:
                 else ""
             )
     return cased
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text in order, each with what stands before the next."""
+    from icu4py.breakers import SentenceBreaker
+
+    yield from SentenceBreaker(text.encode("utf-8", "replace").decode(), "en")
 
 
 def _normalised(form: Literal["NFC", "NFKC"], text: str) -> str:

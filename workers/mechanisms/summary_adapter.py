@@ -22,6 +22,7 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.summary_adapter import MEASURED, SummaryAdapter
 from accountant.core.mechanisms.summary_oneshot import ADAPTER
 from accountant.core.privacy.price import Terms
+from workers.data.words import sentences
 from workers.embedding import mean_states
 from workers.embedding.mean_states import Floats, Reader
 from workers.engine import soft_loss
@@ -182,11 +183,18 @@ def train(
 
 
 def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:
-    """Return a text as the model is to write it: its tokens, and one that ends it where it was not
-    cut.
+    """Return a text as the model is to write it: its first whole sentences, up to `tokens`, and the
+    token that ends a text. A longer first sentence is cut, and has no end.
 
     It begins with a blank, as after any prompt (workers.generation.local_writer).
     """
-    ids = text_tokens(model.tokenizer, f" {text.strip()}" if text.strip() else "")
-    end = model.tokenizer.eos_token_id
-    return ids[:tokens] if len(ids) > tokens or end is None or not ids else [*ids, int(end)]
+    whole, said, end = list[int](), " ", model.tokenizer.eos_token_id
+    for sentence in sentences(text.strip()):
+        said += sentence
+        ids = text_tokens(model.tokenizer, said.rstrip())
+        if len(ids) > tokens:
+            if not whole:
+                return ids[:tokens]
+            break
+        whole = ids
+    return whole if end is None or not whole else [*whole, int(end)]

@@ -36,6 +36,9 @@ from workers.noise.meter import Meter, Values
 
 Floats = NDArray[np.float32]
 
+#: How often a summary that doesn't come to its end is written: the last one is published.
+TRIES = 4
+
 
 def key_of(group: Group) -> str:
     """Return the name of a group's means in the artifact."""
@@ -162,7 +165,7 @@ def _decoded(
 
     They cost nothing and are few: an attempt that goes on keeps the means and writes all of them
     again. What is decoded is the average of a group's releases, whose noise is that of one at the
-    whole budget.
+    whole budget. One that is cut at `max_tokens` is written again, up to TRIES times in all.
     """
     if parameters.adapter is None:
         return
@@ -178,6 +181,14 @@ def _decoded(
     seed = kept.seed("summaries", parameters.seed) if kept.keeps else parameters.seed
     writer = LocalWriter(model, generator(model.device, seed))
     manner = Manner(parameters.max_tokens, parameters.temperature)
-    for written in writer.write_after(list(soft), manner, parameters.decodings):
-        progress.advance()
-        yield Text(written.text, groups[written.row], written.complete)
+    rows, each = list(range(len(groups))), parameters.decodings
+    for tries in reversed(range(TRIES)):
+        cut = []
+        for written in writer.write_after([soft[row] for row in rows], manner, each):
+            row = rows[written.row]
+            if tries and not written.complete:
+                cut.append(row)
+                continue
+            progress.advance()
+            yield Text(written.text, groups[row], written.complete)
+        rows, each = cut, 1

@@ -44,7 +44,10 @@ class SummaryAdapter(OneshotReading):
         32, ge=1, le=100_000, description="texts of a set, of one label where the corpus has labels"
     )
     target_tokens: int = Field(
-        50, ge=1, le=100_000, description="a target is cut after this many tokens"
+        50,
+        ge=1,
+        le=100_000,
+        description="a target is as many whole sentences of a text as fit so many tokens",
     )
     steps: int = Field(300, ge=1, le=1_000_000, description="steps of training, at most")
     batch_size: int = Field(8, ge=1, le=10_000, description="sets of a step")

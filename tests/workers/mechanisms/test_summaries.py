@@ -3,7 +3,9 @@ says.
 """
 
 import inspect
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from workers.embedding import mean_states
 from workers.embedding.mean_states import Reader, View
 from workers.generation import soft_prompt_adapter
 from workers.interface import Artifact, Progress, Public, Released, Text
-from workers.mechanisms import runner, summary_adapter, summary_token
+from workers.mechanisms import runner, summary_adapter, summary_oneshot, summary_token
 from workers.noise.clipping import GRID
 from workers.noise.meter import Meter
 from workers.sample import MODEL_DIR
@@ -379,6 +381,32 @@ def test_a_later_job_decodes_without_records_or_meter(model, adapter):
         list(reuse(parameters, terms, broken, model, Progress(0), public))
 
 
+def test_a_summary_that_is_cut_is_written_again(model, adapter, monkeypatch):
+    """Free: of texts that seldom end, more end in four tries than in one, as many of each group."""
+    ending = replace(model, end_tokens=frozenset(range(0, model.vocabulary, 5)))
+    terms = Terms(groups=GROUPS)
+    raw = READ | {"from_job": "j", "adapter": "a", "seed": 3, "decodings": 20}
+    parameters = ONESHOT.parse(raw, terms)
+    means = {
+        f"group {group}": np.zeros((1, model.structure.hidden), np.float32) for group in GROUPS
+    }
+    released = {"means": Released("means", Artifact.of_tensors("means", "means", means).content)}
+    public = Public(sources={"adapter": {"adapter": adapter}})
+
+    def ended() -> float:
+        progress = Progress(runner("summary-oneshot").total(parameters, terms))
+        reuse = runner("summary-oneshot").reuse
+        made = list(reuse(parameters, terms, released, ending, progress, public))
+        assert Counter(each.label for each in made) == dict.fromkeys(GROUPS, 20)
+        assert progress.done == progress.total
+        return sum(each.complete for each in made) / len(made)
+
+    again = ended()
+    monkeypatch.setattr(summary_oneshot, "TRIES", 1)
+    once = ended()
+    assert 0 < once < again - 0.2
+
+
 # --- the adapter --------------------------------------------------------------------------------
 
 
@@ -426,6 +454,19 @@ def test_training_lowers_the_held_out_loss_keeps_the_best_and_stops(model):
     raw |= {"learning_rate": 1e-7, "patience": 1, "evaluate_every": 1, "sigma": 1e6}
     *few, _ = adapted(model, raw, Progress(40))
     assert len(few) < 40
+
+
+def test_a_target_is_as_many_whole_sentences_as_fit_and_then_ends(model):
+    text = "The soup was cold. We waited an hour! Nobody came, and so we went home."
+    ids = model.tokenizer.encode
+    two = ids(" The soup was cold. We waited an hour!", add_special_tokens=False)
+    end = model.tokenizer.eos_token_id
+    whole = ids(f" {text}", add_special_tokens=False)
+    of = partial(summary_adapter.target_of, model)
+    assert of(text, len(two)) == of(text, len(whole) - 1) == [*two, end]
+    assert of(f" {text}\n", len(whole)) == [*whole, end]
+    assert of(text, 3) == two[:3], "a sentence that does not fit has no end"
+    assert of("  ", 9) == []
 
 
 def test_a_target_is_never_in_its_own_set_and_held_out_texts_train_nothing():
