@@ -28,7 +28,7 @@ were usable ([measured](utility.md#epsvec)) |
 `top_k` 100, clip 4, temperature 1 | as fluent as without records; more clip costs more and writes \
 no better |
 | 300 groups, and want a summary of each | `summary-oneshot` for groups of at least 100 records, \
-else counts | noise drowns smaller groups ([measured](summaries.md#what-was-measured)) |
+else counts | noise drowns smaller groups ([measured](#summaries-of-groups)) |
 | records, and want to know what they talk about | `dp-kps` with output phrases | paid once \
 ([measured](utility.md#phrases-of-dp-kps)) |
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.data.terms import TermList
-from workers.data.words import uncut_script, words
+from workers.data.words import sentences, uncut_script, words
 
 CUT = [
     ("Hindi", "मरीज को कल छुट्टी मिली।", ["मरीज", "को", "कल", "छुट्टी", "मिली"]),
@@ -64,3 +64,11 @@ def test_a_script_without_word_boundaries_is_named(script):
 def test_words_of_any_text_hold_a_letter_and_stop_at_a_paragraph(one, two):
     assert all(any(map(str.isalnum, word)) for word in words(one))
     assert words(f"{one}\n\n{two}") == words(one) + words(two)
+
+
+def test_sentences_are_all_of_a_text_in_order_and_end_in_every_script():
+    text = 'It was cold! "Really?" she said. これは良い。また来ます\nand then \ud800'
+    found = list(sentences(text))
+    assert "".join(found) == text.replace("\ud800", "?")
+    assert found[0] == "It was cold! "
+    assert found[3:5] == ["これは良い。", "また来ます\n"]
