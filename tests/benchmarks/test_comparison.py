@@ -10,9 +10,10 @@ import pytest
 
 import workers
 from accountant.core import mechanisms
+from accountant.core.mechanisms.summary_oneshot import STATE_LENGTHS
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.queries import measured
-from benchmarks import comparison, comparison_page, utility_runs
+from benchmarks import comparison, comparison_page, summaries, utility_runs
 from benchmarks.utility_data import Corpus
 from tests.support import needs_shared
 from workers.evaluation.transfer import Labelled
@@ -122,6 +123,15 @@ def test_all_plots_are_drawn(tmp_path):
     comparison_page.plots(cells, list(comparison.ROWS), ["clip 2"], bought, tmp_path)
     drawn = {f"comparison-{name}.png" for name, _ in comparison_page.PLOTS}
     assert {path.name for path in tmp_path.iterdir()} == drawn
+
+
+def test_what_is_said_of_groups_is_what_the_planner_proposes():
+    facts = {"sha256": next(iter(STATE_LENGTHS)), "hidden_size": 576, "context_tokens": 8192}
+    kept = json.loads(summaries.FIGURES.read_text("utf-8"))
+    assert kept["outlooks"] == summaries.outlooks(facts)
+    text = summaries.section()
+    assert all(each in text for each in kept["outlooks"].values())
+    assert f"| one-shot | {kept['rows']['one-shot 3']['texts']} |" in text
 
 
 def test_what_the_ask_page_cites_is_of_enough_texts_of_one_size_and_says_where():
