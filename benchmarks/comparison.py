@@ -407,8 +407,11 @@ def main() -> None:
     small, full = (
         {each.key for each in cells(options_of([model, *which]))} for which in (["--small"], [])
     )
+    audits = json.loads(AUDITS.read_text("utf-8"))
     text = comparison_page.page(known, small, full, list(ROWS), audits) + summaries.section()
     PAGE.write_text(text, "utf-8")
+    texts = {name: bought(name) for name in ("paper", "support", "allocation", FIRST[-1])}
+    comparison_page.plots(known, list(ROWS), list(SWEEP), texts, IMAGES)
     comparison_page.main()
 
 

@@ -204,7 +204,7 @@ def section() -> str:
 
 
 def _shown(value: Any) -> str:
-    return "–" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:.2g}" if isinstance(value, float) else str(value)
 
 
 def main() -> None:
