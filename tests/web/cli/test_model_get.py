@@ -12,6 +12,7 @@ from tests import tiny_gguf
 from tests.web.cli.stand_ins import Run, StandIn
 from web.cli import model_files, models
 from web.cli.model_files import PRETRAINED, Pretrained, Wheel
+from workers import conversion
 
 GGUF, TERMS = "tiny_model/tiny.gguf", "tiny_model-1.0.dist-info/LICENSE"
 
@@ -184,6 +185,7 @@ def test_a_gguf_file_of_ones_own_is_converted_and_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    monkeypatch.setattr(model_files, "_convert", conversion.convert)  # as a process: at the top
     file = tiny[1].parent / "tiny.gguf"
     folder = home / f"mine-{sha256(file)[:16]}"
     ready = {"name": "mine", "state": "ready"}

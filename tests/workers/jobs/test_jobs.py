@@ -5,6 +5,7 @@ import json
 import shutil
 import time
 import uuid
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -38,17 +39,19 @@ DATA = {
 
 
 class Desk:
-    """People, the bundled model and a dataset, registered through real checks."""
+    """People, the bundled model and a dataset, registered through real checks when first used."""
 
     def __init__(self, engine, folder: Path) -> None:
         """Its data lies in `folder`: texts that no other dataset has."""
         self.engine, self.folder = engine, folder
         self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
-        self.model = f"sample-{uuid.uuid4().hex[:6]}"
-        models.add_model(
-            engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward
-        )
-        wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
+
+    @cached_property
+    def model(self) -> str:
+        name, path = f"sample-{uuid.uuid4().hex[:6]}", str(SAMPLE / "model")
+        models.add_model(self.engine, name, path, "public sample text", self.steward)
+        wait_for(lambda: self.model_state(name)["state"], lambda state: state != "checking")
+        return name
 
     def model_state(self, name: str) -> dict:
         return next(m for m in model_queries.models(self.engine, self.steward) if m["name"] == name)

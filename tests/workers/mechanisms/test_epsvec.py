@@ -46,7 +46,7 @@ SMALL = {
     "partners": 4,
     "samples_per_label": 6,
     "samples": 3,
-    "max_tokens": 24,
+    "max_tokens": 12,
     "record_tokens": 24,
     "temperature": 1.0,
     "coefficient": 2.0,
@@ -91,7 +91,7 @@ def again(
     own = {
         "from_job": "earlier",
         "samples": 3,
-        "max_tokens": 24,
+        "max_tokens": 12,
         "temperature": 1.0,
         "seed": 5,
         **raw,
@@ -269,10 +269,10 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
                     break
                 ids.append(token)
         expected = model.tokenizer.decode(ids[len(prompt.ids) :], skip_special_tokens=True).strip()
-        for each in (model, replace(model, memory_bytes=1)):
+        for each, texts in ((model, 20), (replace(model, memory_bytes=1), 3)):
             writer = LocalWriter(each, generator(model.device, 1))
-            found = list(writer.write([prompt.asked], manner, 20, each_bias))
-            assert [text.text for text in found] == [expected] * 20
+            found = list(writer.write([prompt.asked], manner, texts, each_bias))
+            assert [text.text for text in found] == [expected] * texts
         seen.add(expected)
     assert len(seen) == 2
 
@@ -497,7 +497,7 @@ def test_of_several_drafts_the_readable_that_lie_furthest_the_labels_way_are_kep
     parameters, texts, artifacts, _, _ = run(model, {"drafts": 3, "rejection": "none"})
     assert artifacts["texts-left-out"].json()["written"] == 2 * 3 * 3
     assert sum(artifacts["texts-left-out"].json()["left_out"].values()) == 18 - len(texts)
-    raw = {"label": LABELS[1], "rejection": "none", "temperature": 1.0}
+    raw = {"label": LABELS[1], "rejection": "none", "temperature": 1.0, "max_tokens": 24}
     every = again(model, released, samples=12, **raw)
     kept = again(model, released, samples=3, drafts=4, **raw)
     assert len(kept) == len({each.text for each in kept}) == 3

@@ -31,7 +31,7 @@ from tests.ledger_exports import DATASET
 from tests.passkeys import signed_ledger
 
 Document = dict[str, Any]
-TURNS, FEW, EACH = 20, 2, 500
+TURNS, FEW, EACH = 20, 1, 500
 
 
 class Truth(NamedTuple):
