@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -277,21 +278,23 @@ def plots(
         line = [(x, y, row.split()[1]) for x, y, row in swept if row.startswith(setting)]
         changed[setting] = sorted([*line, middle])
     changed["support + allocation"] = [middle]
-    every = {"": points(cells, rows, "seconds")}
+    every = {row: [(x, y, "")] for x, y, row in points(cells, rows, "seconds")}
     for (name, title), lines in zip(PLOTS, (changed, every, bought), strict=True):
         figure = Figure(figsize=(6, 3.2), layout="constrained")
         axis = figure.subplots()
-        for label, line in lines.items():
+        for marker, (label, line) in zip(cycle("osv^<>PX*Dxd+"), lines.items()):
             x, y, _ = zip(*line, strict=True)
-            axis.plot(x, y, "o-" if label else "o", ms=4, label=label)
+            axis.plot(x, y, marker=marker, ms=5, label=label)
             for across, up, word in line:
                 axis.annotate(word, (across, up), (4, 3), textcoords="offset points", fontsize=6)
+        if name == "seconds":
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter("{x:g}")
         axis.set_yscale("log" if name == "texts" else "linear")
         axis.set_xlabel("seconds" if name == "seconds" else "ε")
         axis.set_ylabel("texts" if name == "texts" else "loss minus zero-shot's, nats")
         axis.set_title(title, fontsize=8)
-        if "" not in lines:
-            axis.legend(fontsize=6)
+        figure.legend(fontsize=6, loc="outside right center")
         figure.savefig(folder / f"comparison-{name}.png", dpi=80, metadata={"Software": None})
 
 
