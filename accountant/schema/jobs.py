@@ -25,7 +25,7 @@ class Refusal(Answer):
 class Progress(Answer):
     """A job's progress, in public quantities."""
 
-    done: int
+    done: int = Field(description="steps; 0 to the end where how far it is may not be told")
     total: int
     unit: str
 

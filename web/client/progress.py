@@ -68,9 +68,11 @@ def state_text(job: Json) -> str:
 
 
 def amount_text(job: Json) -> str | None:
-    """Return progress in public quantities."""
+    """Return progress in public quantities; None where none is told, as by a job with slots."""
     done, total = how_far(job)
-    return f"{done:,} of {total:,} {job['progress'].get('unit', 'tokens')}" if total else None
+    if not done or not total:
+        return None
+    return f"{done:,} of {total:,} {job['progress'].get('unit', 'tokens')}"
 
 
 def how_far(job: Json) -> tuple[int, int | None]:

@@ -256,7 +256,7 @@ def test_followed_without_a_terminal_it_is_lines(exchequer: Run, server: StandIn
     server.answers += [(200, job(state, progress={"done": n, "total": 128})) for state, n in states]
     found = exchequer("job", "7", "--wait")
     assert found.stderr.splitlines() == [
-        "queued: 0 of 128 tokens",
+        "queued",
         "running: 10 of 128 tokens",
         "running: 64 of 128 tokens",
         "succeeded: 128 of 128 tokens",
