@@ -100,6 +100,8 @@ COLUMNS = (
     ("MAUVE", "mauve", 2),
     ("seconds", "seconds", 0),
 )
+#: A table of fewer rows compares too little: the plots show what else was changed.
+LEAST_ROWS = 3
 #: The row, or the mechanism, of each arm of the audit.
 AUDITED = {
     "mean_of_logits": "paper, support",
@@ -223,6 +225,8 @@ def page(
         for epsilon in sorted({key[3] for key in cells if key[5] == size}, key=float):
             records, texts, tokens = size.split("-")
             own = {key: each for key, each in cells.items() if (key[3], key[5]) == (epsilon, size)}
+            if len({key[2] for key in own} & set(rows)) < LEAST_ROWS:
+                continue
             corpora = dict.fromkeys(NAMES.get(key[1], key[1]) for key in own)
             devices = sorted({cell.get("device", "cpu").split(" in ")[0] for cell in own.values()})
             text += f"\n**ε {epsilon} at most, {records} records, {texts} texts of {tokens} tokens "
