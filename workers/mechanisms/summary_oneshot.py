@@ -37,7 +37,7 @@ from workers.noise.meter import Meter, Values
 Floats = NDArray[np.float32]
 
 #: How often a summary that doesn't come to its end is written: the last one is published.
-TRIES = 4
+TRIES = 8
 
 
 def key_of(group: Group) -> str:

@@ -382,7 +382,7 @@ def test_a_later_job_decodes_without_records_or_meter(model, adapter):
 
 
 def test_a_summary_that_is_cut_is_written_again(model, adapter, monkeypatch):
-    """Free: of texts that seldom end, more end in four tries than in one, as many of each group."""
+    """Free: of texts that seldom end, more end in eight tries than in one, of each group."""
     ending = replace(model, end_tokens=frozenset(range(0, model.vocabulary, 5)))
     terms = Terms(groups=GROUPS)
     raw = READ | {"from_job": "j", "adapter": "a", "seed": 3, "decodings": 20}
