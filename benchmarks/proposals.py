@@ -7,7 +7,7 @@
 The dataset has a fresh account of this ε (δ 1e-6). The first row is the job's texts, the second
 what the model writes after the same prompts without a record at the same temperature, the third as
 many real texts. Columns: texts, the share that came to their end, the share that a classifier of
-real held-out texts gives their own label, loss under the same model in nats a token, the share that
+other real texts gives their own label, loss under the same model in nats a token, the share that
 is readable by `workers.evaluation.usable`, and words. `--set` changes fields of the proposal, to
 compare. `--keep` is a folder for what the job released besides texts: a run that was cut goes on
 from there. `--coefficients` steers by each of these in turn, with nothing dropped.
@@ -19,6 +19,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,10 @@ def main() -> None:
     print(f"ε {epsilon_alone(price.dp, DELTA)[0]:.3g} at δ {DELTA:g}, {seconds:.0f} s", raw)
     labels, complete = [str(each.label) for each in texts], [each.complete for each in texts]
     ours = side([each.text for each in texts], labels, complete)
-    real = side(corpus.held_out.texts, corpus.held_out.labels)
-    real = real.part(slice(len(real.texts) // 2))
+    held_out = side(corpus.held_out.texts, corpus.held_out.labels)
+    half = len(held_out.texts) // 2
+    real, learned = held_out.part(slice(half)), held_out.part(slice(half, None))
+    corpus = replace(corpus, held_out=Labelled(learned.texts, learned.labels or ()))
     known = losses(model, real.texts, tokens=TOKENS)
     none = without_records(found.mechanism, raw, terms, model, len(texts))
     sides = {"job": ours, "zero-shot": none, "real": real}

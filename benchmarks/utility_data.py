@@ -122,6 +122,13 @@ def _yelp4() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return parts[0], parts[1]
 
 
+def _press5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Four sections of news, and reviews of films for a fifth."""
+    films = ([("Film", text) for _, text in part] for part in _imdb())
+    private, rest = (news + reviews for news, reviews in zip(_ag_news(), films, strict=True))
+    return private, rest
+
+
 def _openreview() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Halves of the reviews of accepted and of rejected papers."""
     path = SHARED / "data/openreview/iclr2017_reviews.csv.gz"
@@ -158,6 +165,7 @@ READ = {
     "dbpedia4": lambda: _dbpedia5(DBPEDIA_REST),
     "yelp5": _yelp5,
     "yelp4": _yelp4,
+    "press5": _press5,
 }
 
 

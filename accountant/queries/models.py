@@ -31,14 +31,14 @@ def serving(
 
     `admitted`: the names that a policy admits; none of them: all.
     """
-    found = [
+    admissible = [
         model
         for model in models(engine, viewer)
         if model.state == "ready"
         and model.kind in kinds
         and model.name in (admitted or [model.name])
     ]
-    return sorted(found, key=lambda model: -(model.facts or {}).get("parameters", 0))
+    return sorted(admissible, key=lambda model: -((model.facts or {}).get("parameters") or 0))
 
 
 def model(engine: Engine, name: str, viewer: Actor) -> Model:

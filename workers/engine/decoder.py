@@ -183,8 +183,8 @@ class Decoder:
             if ids not in read:
                 read[ids] = kept.prefix(ids, self._read_prefix) if kept else self._read_prefix(ids)
             self.store.reserve(read[ids])
-            own = self.store.part(state.rows, end - count, end)
-            own.copy(read[ids].part(slice(1), 0, count))
+            columns = self.store.part(state.rows, end - count, end)
+            columns.copy(read[ids].part(slice(1), 0, count))
 
     def _read_prefix(self, prefix: tuple[int, ...]) -> Store:
         alone = Store(len(self.model.blocks), 1, len(prefix))
@@ -274,13 +274,13 @@ class Decoder:
     def _read_apart(self, apart: Store, rows: Sequence[int]) -> torch.Tensor:
         """Read the rests of `rows`, wherever they stand, in a pass that `apart` has room for."""
         begin, end, count = self.shape.prefix, self.shape.prefix + self.shape.rest, len(rows)
-        own = torch.tensor(rows)
+        places = torch.tensor(rows)
         ids = self.rows.ids.new_zeros((self.reading, self.shape.rest))
         positions = self.rows.positions.new_full((self.reading, end), -1)
         ids[:count], positions[:count] = self.rows.ids[rows], self.rows.positions[rows, :end]
         if begin and self.store.own[0].is_initialized:
             apart.reserve(self.store)
-            apart.part(slice(count), 0, begin).copy(self.store.part(own, 0, begin))
+            apart.part(slice(count), 0, begin).copy(self.store.part(places, 0, begin))
         place = apart.place
         place.rows, place.columns, place.extent = slice(0, self.reading), begin, end
         masks = self._masks(positions[:, begin:], positions, begin)
@@ -291,7 +291,7 @@ class Decoder:
                 raise
             raise PassTooLarge(self.reading) from None
         self.store.reserve(apart)
-        self.store.part(own, begin, end).copy(apart.part(slice(count), begin, end))
+        self.store.part(places, begin, end).copy(apart.part(slice(count), begin, end))
         return states[:count, -1]
 
     def _append(self, rows: slice) -> torch.Tensor:

@@ -88,8 +88,8 @@ class KeptContexts:
             self._reserve(read, states)
         count = min(len(keys), len(self._states) - self.used)
         room = slice(self.used, self.used + count)
-        own = Part(self._rooms, room, slice(None))
-        own.copy(read.part(slice(count), first, first + rest))
+        memory = Part(self._rooms, room, slice(None))
+        memory.copy(read.part(slice(count), first, first + rest))
         self._states[room] = states[:count]
         for number, key in enumerate(keys[:count]):
             self._fresh[key] = self.used + number
@@ -114,6 +114,6 @@ class KeptContexts:
         each: (rows, hidden).
         """
         first, rest = self.shape.prefix, self.shape.rest
-        kept = torch.tensor(places)
-        store.part(rows, first, first + rest).copy(Part(self._rooms, kept, slice(None)))
-        return self._states[kept]
+        numbers = torch.tensor(places)
+        store.part(rows, first, first + rest).copy(Part(self._rooms, numbers, slice(None)))
+        return self._states[numbers]
