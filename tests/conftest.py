@@ -116,8 +116,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """As many as there are processors, and one more, as tests wait for servers and timers."""
-    return (os.cpu_count() or 2) + 1
+    """As many as there are processors, and two more, as tests wait for servers and timers."""
+    return (os.cpu_count() or 2) + 2
 
 
 @pytest.fixture(scope="session")

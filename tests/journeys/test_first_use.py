@@ -259,6 +259,8 @@ def test_a_file_of_ones_own_by_the_commands_of_the_readme(signed_in: Shell) -> N
     commands = [line.strip() for line in block.splitlines()]
     own = [line for line in commands if not re.match(r"\. |exchequer (stack|model)", line)]
     assert len(own) == len(commands) - 3 > 4
+    policy = next(place for place, line in enumerate(own) if "dataset policy" in line)
+    own[policy] += " && exchequer dataset policy notes --results-every 0"  # else it takes a minute
     for line in own:
         who = {"HOME": str(signed_in.folder), "EXCHEQUER_PROFILE": "steward"}
         done = signed_in(line, **who)
