@@ -263,6 +263,13 @@ def test_followed_without_a_terminal_it_is_lines(exchequer: Run, server: StandIn
     ]
 
 
+def test_who_approves_is_told_once(exchequer: Run, server: StandIn) -> None:
+    states = ("awaiting_approval", "awaiting_approval", "succeeded")
+    server.answers += [(200, job(state)) for state in states]
+    found = exchequer("job", "7", "--wait")
+    assert found.stderr.count("a steward runs `exchequer job approve 7 --reason TEXT`") == 1
+
+
 def test_result_as_json_and_with_other_bytes(
     exchequer: Run, server: StandIn, tmp_path: Path
 ) -> None:
